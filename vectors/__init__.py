@@ -3,6 +3,8 @@
     python -m vectors.generate      makes v2/*.json again, from fixed randomness: the same each time
     python -m vectors.of_helpers    makes v2/batches.json and v2/answer-masks.json again
 
+docs/PROTOCOL.md says what is in each file.
+
 `v1` holds those of the first wire format, which this package no longer speaks.
 """
 
@@ -12,6 +14,12 @@ from typing import Any
 
 FIRST = Path(__file__).parent / "v1"
 FOLDER = SECOND = Path(__file__).parent / "v2"
+
+
+def written(vectors: list[dict[str, Any]]) -> str:
+    """A file of vectors, as it is stored: one vector a line."""
+    lines = [json.dumps(vector, ensure_ascii=False) for vector in vectors]
+    return "[\n" + ",\n".join(lines) + "\n]\n"
 
 
 def load(name: str, folder: Path = FOLDER) -> list[dict[str, Any]]:

@@ -2,14 +2,19 @@
 
     ad server    `data` is the body of an upload with one report, or no upload at all
     helper       `data` is a part of a report, sent to helper `place` in a dataset of `document` and `purpose`
-    anyone       `data` is a signed key configuration, asked of `helper`, whose identity is `identity`
+    anyone       `data` is what `message` says: a signed key configuration (`keys`), asked of `helper`, whose
+                 identity is `identity`; a `document`; or a `signed document`, as in `signed.py`
 
-Parts whose payloads are wrong inside are sealed as they should be: nothing but the helper notices.
+Parts whose payloads are wrong inside are sealed as they should be: nothing but the helper notices. Where the
+error is null, the message is good: the last hour that is, beside the first that is not.
 """
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
+
+import rfc8785
 
 from maskedlark.core import field
 from maskedlark.core.purpose import Purpose
@@ -19,17 +24,18 @@ from maskedlark.wire.columns import CELL_BYTES, SALT_BYTES
 from maskedlark.wire.hpke import KEY_ID_BYTES, OpeningKey
 from maskedlark.wire.report import HEAD_BYTES, Head, Prefix, ReportLayout
 from maskedlark.wire.signatures import SigningKey
-from vectors import documents, good
+from vectors import documents, good, signed
 from vectors.good import HOUR, FixedSealingKey, Vectors
 
 
 def vectors() -> Vectors:
     """All of them."""
     reports = {each["name"]: each for each in good.reports()}
-    return [*_uploads(), *_reports(reports), *_parts(reports), *_payloads(reports), *_keys()]
+    parts = [*_parts(reports), *_hours(reports), *_payloads(reports)]
+    return [*_uploads(), *_reports(reports), *parts, *_keys(), *_documents(), *signed.bad()]
 
 
-def _bad(who: str, name: str, data: bytes, error: str, **more: object) -> dict[str, Any]:
+def _bad(who: str, name: str, data: bytes, error: str | None, **more: object) -> dict[str, Any]:
     return {"who": who, "name": name, "error": error, **more, "data": data.hex()}
 
 
@@ -64,6 +70,19 @@ def _reports(reports: dict[str, Any]) -> Iterator[dict[str, Any]]:
         return whole[:start] + layout.head(whole)._replace(hour=hour).encode() + whole[first:]
 
     own = whole[first : first + KEY_ID_BYTES]
+    twice = whole[:second] + own + whole[second + KEY_ID_BYTES :]
+    refused: list[tuple[str, bytes, str | None]] = [
+        ("the last hour ahead", at(HOUR + 48), None),
+        ("an hour further ahead", at(HOUR + 49), "WrongHour"),
+        ("the first hour behind", at(HOUR - 90 * 24), None),
+        ("an hour further behind", at(HOUR - 90 * 24 - 1), "WrongHour"),
+        ("two payloads for one key", twice, "DuplicateKey"),
+        (
+            "the same, and an hour too far ahead",
+            twice[:start] + at(HOUR + 49)[start:first] + twice[first:],
+            "DuplicateKey",
+        ),
+    ]
     for name, data, error in (
         ("a report of one byte", whole[:1], "Truncated"),
         ("a report of version 1", b"\1" + whole[1:], "UnsupportedVersion"),
@@ -90,19 +109,13 @@ def _reports(reports: dict[str, Any]) -> Iterator[dict[str, Any]]:
         ("a byte too few", whole[:-1], "WrongLength"),
         ("a byte too many", whole + b"\0", "WrongLength"),
         ("a prefix alone", whole[:start], "WrongLength"),
-        (
-            "two payloads for one key",
-            whole[:second] + own + whole[second + KEY_ID_BYTES :],
-            "DuplicateKey",
-        ),
-        ("an hour too far ahead", at(HOUR + 49), "WrongHour"),
-        ("an hour too long ago", at(HOUR - 90 * 24 - 1), "WrongHour"),
+        *refused,
     ):
         yield _bad("ad server", name, uploads.encode_batch([data]), error)
 
 
 def _parts(reports: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """What a helper notices without looking into a payload: all but the first three are CannotOpen."""
+    """What a helper notices without looking into a payload."""
     given = {"document": "two helpers", "purpose": "train", "place": 0}
     vector = reports["two helpers, clicks, [1]"]
     part, other = (bytes.fromhex(helper["part"]) for helper in vector["helpers"])
@@ -119,8 +132,6 @@ def _parts(reports: dict[str, Any]) -> Iterator[dict[str, Any]]:
     for name, data, error in (
         ("another key id", part[:HEAD_BYTES] + bytes(KEY_ID_BYTES) + part[end:], "WrongHelper"),
         ("another helper's key id", part[:HEAD_BYTES] + other[HEAD_BYTES:end] + part[end:], "WrongHelper"),
-        ("an hour past its lifetime", changed(hour=HOUR - 30 * 24), "PastLifetime"),
-        ("an hour too far ahead", changed(hour=HOUR + 49), "FromTheFuture"),
         ("a changed id", changed(id=bytes(16)), "CannotOpen"),
         ("a changed hour", changed(hour=HOUR + 1), "CannotOpen"),
         ("a changed column hash", changed(column_hash=bytes(32)), "CannotOpen"),
@@ -133,8 +144,34 @@ def _parts(reports: dict[str, Any]) -> Iterator[dict[str, Any]]:
         ("sealed for another place", sealed(layout, 1), "CannotOpen"),
         ("a byte too few", part[:-1], "Truncated"),
         ("a byte too many", part + b"\0", "TrailingBytes"),
+        (
+            "another key id, and a byte too few",
+            part[:HEAD_BYTES] + bytes(KEY_ID_BYTES) + part[end:-1],
+            "Truncated",
+        ),
+        (
+            "another key id and hour",
+            changed(hour=0)[:HEAD_BYTES] + bytes(KEY_ID_BYTES) + part[end:],
+            "WrongHelper",
+        ),
     ):
         yield _bad("helper", name, data, error, **given)
+
+
+def _hours(reports: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Parts of the first and the last hour that a helper accepts, and of their neighbours."""
+    vector, document = reports["two helpers, clicks, [1]"], documents.documents()["two helpers"]
+    layout, payload = document.layout(Purpose.TRAIN), bytes.fromhex(vector["helpers"][0]["payload"])
+    head = layout.head(bytes.fromhex(vector["report"]))
+    accepted = good.opener(document, Purpose.TRAIN, 0).terms.hours
+    for name, hour, error in (
+        ("the oldest hour", accepted.start, None),
+        ("an hour older", accepted.start - 1, "PastLifetime"),
+        ("the last hour ahead", accepted.stop - 1, None),
+        ("an hour further ahead", accepted.stop, "FromTheFuture"),
+    ):
+        part = seal(layout, 0, head._replace(hour=hour), payload, "helper-0.example")
+        yield _bad("helper", name, part, error, document="two helpers", purpose="train", place=0)
 
 
 def seal(theirs: ReportLayout, place: int, head: Head, payload: bytes, helper: str) -> bytes:
@@ -173,6 +210,8 @@ def _changes() -> Iterator[Change]:
     yield two, "clicks", 0, shown + 6, "a share of p", p, "NotInField"
     yield two, "clicks", 0, shown + 6, "a share of 2^64 - 1", b"\xff" * 8, "NotInField"
     yield two, None, 0, SALT_BYTES + 2 * CELL_BYTES + 16, "a value's share of p", p, "NotInField"
+    both = b"\xfe" + bytes(CELL_BYTES - 1) + p
+    yield two, None, 0, SALT_BYTES + CELL_BYTES, "neither a key nor a share", both, "NotInField"
     for place in (0, 1, 2):
         yield three, "clicks", place, -1, "padding that is not zero", b"\1", "BadPadding"
         yield three, "clicks", place, shown, "columns that the hash does not bind", b"\xff", "WrongColumnHash"
@@ -204,6 +243,7 @@ def _changes() -> Iterator[Change]:
         ("a text and then more", b"\1ab" + bytes(62), "BadPadding"),
         ("a number and then more", b"\xff" + bytes(8) + b"\1" + bytes(55), "BadPadding"),
         ("a number of 64 bits", b"\xff\x80" + bytes(63), "OutOfRange"),
+        ("a text that is not UTF-8 and then more", b"\1\xff\1" + bytes(62), "BadPadding"),
     ):
         yield two, None, 1, SALT_BYTES + CELL_BYTES, name, cell, error
 
@@ -215,39 +255,89 @@ def _keys() -> Iterator[dict[str, Any]]:
     stranger = SigningKey(FixedRandomness(b"somebody else").bytes(32))
     public, ours = made.keys[0].key.public, signing.verifying.public
 
-    def signed(
-        data: bytes, key: SigningKey = signing, label: str = "maskedlark v2 key configuration"
-    ) -> bytes:
+    def sign(data: bytes, key: SigningKey = signing, label: str = "maskedlark v2 key configuration") -> bytes:
         return binary.VERSION_BYTE + binary.vector(data, 2) + key.sign(label, data)
 
     for name, data, error in (
         ("nothing at all", b"", "Truncated"),
         ("version 1", b"\1" + whole[1:], "UnsupportedVersion"),
-        ("a body of version 1", signed(b"\1" + body[1:]), "UnsupportedVersion"),
+        ("a body of version 1", sign(b"\1" + body[1:]), "UnsupportedVersion"),
         ("an empty body", b"\2\0\0" + whole[-64:], "WrongLength"),
         ("a signature of 63 bytes", whole[:-1], "Truncated"),
         ("one byte too many", whole + b"\0", "TrailingBytes"),
-        ("signed by somebody else", signed(body, stranger), "BadSignature"),
-        ("signed for another use", signed(body, label="maskedlark v1 receipt"), "BadSignature"),
+        ("signed by somebody else", sign(body, stranger), "BadSignature"),
+        ("signed for another use", sign(body, label="maskedlark v1 receipt"), "BadSignature"),
         ("a flipped bit of the signature", whole[:-1] + bytes([whole[-1] ^ 1]), "BadSignature"),
         ("a changed address", whole.replace(b"https", b"httpx"), "BadSignature"),
         (
             "another identity than the signer's",
-            signed(body.replace(ours, stranger.verifying.public)),
+            sign(body.replace(ours, stranger.verifying.public)),
             "BadSignature",
         ),
         ("another helper's name", replace(made, helper="helper-9").sign(signing), "BadSignature"),
-        ("an empty name", signed(replace(made, helper="").encode()), "WrongLength"),
-        ("a name of 65 bytes", signed(replace(made, helper="x" * 65).encode()), "WrongLength"),
-        ("an empty address", signed(replace(made, address="").encode()), "WrongLength"),
-        ("an address that is not UTF-8", signed(body.replace(b"https", b"http\xff")), "WrongType"),
-        ("no key", signed(good.configuration().encode()), "WrongLength"),
-        ("half a key more", signed(body + bytes(24)), "Truncated"),
-        ("65 keys", signed(body + body[-48:] * 64), "WrongLength"),
-        ("a key twice", signed(body + body[-48:]), "DuplicateKey"),
-        ("a key that ends when it begins", signed(good.configuration((20, 20)).encode()), "OutOfRange"),
-        ("a key until after 2^40 seconds", signed(body[:-8] + (1 << 40).to_bytes(8, "big")), "OutOfRange"),
-        ("an HPKE key of small order", signed(body.replace(public, bytes(32))), "WeakKey"),
-        ("an HPKE key that is not canonical", signed(body.replace(public, b"\xff" * 32)), "WeakKey"),
+        ("an empty name", sign(replace(made, helper="").encode()), "WrongLength"),
+        ("a name of 65 bytes", sign(replace(made, helper="x" * 65).encode()), "WrongLength"),
+        ("an empty address", sign(replace(made, address="").encode()), "WrongLength"),
+        ("an address that is not UTF-8", sign(body.replace(b"https", b"http\xff")), "WrongType"),
+        ("no key", sign(good.configuration().encode()), "WrongLength"),
+        ("half a key", sign(good.configuration().encode() + bytes(24)), "WrongLength"),
+        ("half a key more", sign(body + bytes(24)), "Truncated"),
+        ("65 keys", sign(body + body[-48:] * 64), "WrongLength"),
+        ("a key twice", sign(body + body[-48:]), "DuplicateKey"),
+        (
+            "another helper's name, and a key that ends when it begins",
+            sign(replace(good.configuration((20, 20)), helper="helper-9").encode()),
+            "OutOfRange",
+        ),
+        ("a key that ends when it begins", sign(good.configuration((20, 20)).encode()), "OutOfRange"),
+        ("a key until after 2^40 seconds", sign(body[:-8] + (1 << 40).to_bytes(8, "big")), "OutOfRange"),
+        ("an HPKE key of small order", sign(body.replace(public, bytes(32))), "WeakKey"),
+        ("an HPKE key that is not canonical", sign(body.replace(public, b"\xff" * 32)), "WeakKey"),
     ):
-        yield _bad("anyone", name, data, error, helper=made.helper, identity=ours.hex())
+        yield _bad("anyone", name, data, error, message="keys", helper=made.helper, identity=ours.hex())
+
+
+def _documents() -> Iterator[dict[str, Any]]:
+    """Documents that are not canonical, or do not hold together."""
+    text = documents.documents()["one model"].encode()
+    settings = json.loads(text)
+    [clicks] = settings["models"]
+    elsewhere = {**clicks["labels"][0], "value": "visits"}
+    large = {**elsewhere, "kind": "categorical", "value": "purchase", "classes": 1 << 16}
+
+    def given(**changes: Any) -> bytes:  # noqa: ANN401
+        return rfc8785.dumps({**settings, **changes})
+
+    def model(**changes: Any) -> bytes:  # noqa: ANN401
+        return given(models=[{**clicks, **changes}])
+
+    for name, data in (
+        ("nothing at all", b""),
+        ("not UTF-8", b"\xff" + text),
+        ("a space", text.replace(b":", b": ", 1)),
+        ("a line break at the end", text + b"\n"),
+        ("1.0 for 1", text.replace(b'"version":1}', b'"version":1.0}')),
+        (
+            "another order of keys",
+            json.dumps(dict(reversed(settings.items())), separators=(",", ":")).encode(),
+        ),
+        ("a key that is missing", rfc8785.dumps({k: v for k, v in settings.items() if k != "checks"})),
+        ("a key that is unknown", given(more=None)),
+        ("a missing key of a model", given(models=[{k: v for k, v in clicks.items() if k != "sample"}])),
+        ("format 2", given(format=2)),
+        ("a first version with a previous one", given(previous="00" * 32)),
+        ("request_key is document_key", given(request_key=settings["document_key"])),
+        ("a document_key of small order", given(document_key="01" + "00" * 31)),
+        ("one helper", given(helpers=settings["helpers"][:1])),
+        ("one name for two helpers", given(helpers=[{**each, "name": "h"} for each in settings["helpers"]])),
+        ("a value twice", given(values=settings["values"][:1] * 2)),
+        ("a label of a value that is not declared", model(labels=[elsewhere])),
+        ("a sample of more than the label space", model(candidates="sample", sample=3)),
+        (
+            "a label space without 0",
+            model(labels=[{**elsewhere, "kind": "integers", "value": "profit", "low": 1, "high": 3}]),
+        ),
+        ("more labels than a document may have", model(labels=[large] * 5, candidates="pair")),
+        ("an epsilon of 0", model(randomised_response={"epsilon": 0})),
+    ):
+        yield _bad("anyone", name, data, "InvalidDocument", message="document")

@@ -45,12 +45,30 @@ def _models() -> list[dict[str, Any]]:
     ]
 
 
+def _noisy() -> dict[str, Any]:
+    """A model whose bytes and labels get noise in the browser."""
+    local: dict[str, Any] = {
+        "feature_noise": {"epsilon": 2.0, "sensitivity": 16.0},
+        "randomised_response": {"epsilon": 0.5},
+    }
+    columns = [{"kind": "category", "size": 7}, *_bytes(4)]
+    return _model("noisy", columns, [PRICE, {"kind": "binary"}], candidates="sample", sample=2, **local)
+
+
 def _make(helpers: int, **changes: object) -> Document:
     named = [
         {"name": name, "identity": identity(name).verifying.public.hex()} for name in helper_names(helpers)
     ]
     given = {"helpers": named, "values": VALUES, "models": _models(), "decoys": [], "fake_rate": 0.0}
     return cases.make(**{**given, **changes})
+
+
+def labelled() -> Document:
+    """Labels of every kind, from values whose bounds do not hold 0."""
+    values = [{"name": "purchase", "low": 5, "high": 50}, {"name": "profit", "low": -300, "high": -1}]
+    few: dict[str, Any] = {"kind": "categorical", "value": "purchase", "classes": 4}
+    labels = [{"kind": "binary"}, {"kind": "binary", "value": "purchase"}, few, FEW, PROFIT, PRICE]
+    return _make(2, values=values, models=[_model("labelled", _bytes(1), labels)])
 
 
 def documents() -> dict[str, Document]:
@@ -60,5 +78,6 @@ def documents() -> dict[str, Document]:
         "three helpers": _make(3),
         "five helpers": _make(5),
         "one model": _make(2, models=_models()[:1]),
+        "local noise": _make(2, models=[_noisy()]),
         "no keys": _make(2, keys=[], models=[], training=None),
     }

@@ -1,28 +1,30 @@
 """Make the test vectors of version 2: `python -m vectors.generate`. The files are the same each time."""
 
-import json
 from collections.abc import Callable
 
-from vectors import FOLDER, bad, good
+from vectors import FOLDER, bad, good, local_noise, signed, written
 from vectors.good import Vectors
 
 FILES: dict[str, Callable[[], Vectors]] = {
     "shares": good.shares,
+    "labels": good.labels,
     "quantisation": good.quantisation,
+    "noise": local_noise.noise,
+    "response": local_noise.response,
     "masks": good.masks,
     "columns": good.encoded,
     "layouts": good.layouts,
     "reports": good.reports,
     "uploads": good.uploaded,
+    "documents": signed.good,
     "keys": good.keys,
     "bad": bad.vectors,
 }
 
 
 def text(name: str) -> str:
-    """One file of vectors, as it is stored: one vector a line."""
-    lines = [json.dumps(vector, ensure_ascii=False) for vector in FILES[name]()]
-    return "[\n" + ",\n".join(lines) + "\n]\n"
+    """One file of vectors, as it is stored."""
+    return written(FILES[name]())
 
 
 if __name__ == "__main__":

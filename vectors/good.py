@@ -2,7 +2,8 @@
 
 Sealed reports are made with the twin of HPKE, whose ephemeral key is an argument, so every file is the same
 each time. `drawn` is all the randomness that a browser drew for one record, in the order in which it drew it:
-what labels and candidates need, the report id, the salt, and a seed for every helper but the first.
+feature noise, what labels and candidates need, the report id, the salt, and a seed for every helper but the
+first.
 """
 
 from collections.abc import Sequence
@@ -10,6 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from maskedlark.browser.reports import bounded, label_of, noised
+from maskedlark.browser.sources import Kind, Source
 from maskedlark.core import field, sharing
 from maskedlark.core.candidates import ALL, CandidatePolicy, Pair, Sample
 from maskedlark.core.declared import Bag, Bytes, Category, Column, Model
@@ -20,29 +23,31 @@ from maskedlark.randomness import FixedRandomness, Randomness
 from maskedlark.wire import batch, columns, uploads
 from maskedlark.wire.acceptance import Terms
 from maskedlark.wire.batch import Envelope
-from maskedlark.wire.columns import ABSENT
+from maskedlark.wire.columns import ABSENT, Key
 from maskedlark.wire.hpke import OpeningKey, SealingKey
 from maskedlark.wire.keys import KeyConfiguration, PublishedKey
 from maskedlark.wire.report import Opener, ReportLayout
 from tests.twins import hpke
-from vectors.documents import documents, helper_names, identity
+from vectors.documents import documents, helper_names, identity, labelled
 
 Vectors = list[dict[str, Any]]
 HOUR = 498_456
 NOW = HOUR * 3600 + 1234
-"""Seconds since 1970: when ad server and helpers read the reports of the vectors."""
+"""Seconds since 1970: when ad server and helpers read the messages of the vectors."""
 
 
 class Recording(Randomness):
-    """Fixed randomness that remembers what was drawn, so that a client can draw the same."""
+    """Fixed randomness, after words that are given; remembers what was drawn, for others to draw the same."""
 
-    def __init__(self, seed: str) -> None:
+    def __init__(self, seed: str, words: Sequence[int] = ()) -> None:
         self._source = FixedRandomness(seed.encode())
+        self._given = b"".join(word.to_bytes(8, "little") for word in words)
         self.drawn = b""
 
     def bytes(self, count: int) -> bytes:
         """The next bytes, remembered."""
-        drawn = self._source.bytes(count)
+        given, self._given = self._given[:count], self._given[count:]
+        drawn = given + self._source.bytes(count - len(given))
         self.drawn += drawn
         return drawn
 
@@ -102,23 +107,52 @@ def _numbers(elements: Sequence[int] | np.ndarray) -> list[str]:
 
 def quantisation() -> Vectors:
     """Real labels and the bytes drawn for them: eight for the bucket, then eight for the integer or more."""
+    spread = [
+        (
+            low,
+            high,
+            buckets,
+            low + (high - low) * step / 8,
+            Recording(f"quantise {low} {high} {buckets} {step}"),
+        )
+        for low, high, buckets in ((0, 10, 4), (-3, 9, 8), (0, 1000, 3))
+        for step in range(9)
+    ]
+    # 3 * 55 / 11 is 15, a boundary; 3 / 11 * 55 is below it, and these words would round it down to 2.
+    exact = (0, 11, 55, 3.0, Recording("quantise exactly", [(1 << 64) - 1, 50]))
+    return [_quantised(*each) for each in (*spread, exact)]
+
+
+def _quantised(low: int, high: int, buckets: int, label: float, rng: Recording) -> dict[str, Any]:
+    space = LabelSpace.reals(low, high, buckets)
+    quantised = int(space.quantise([label], rng)[0])
+    given = {"low": low, "high": high, "buckets": buckets, "space": space.values, "label": label}
+    return {**given, "quantised": quantised, "drawn": rng.drawn.hex()}
+
+
+def labels() -> Vectors:
+    """What a source's conversions add up to, as cut values and as labels before quantising."""
+    document = labelled()
     vectors = []
-    for low, high, buckets in ((0, 10, 4), (-3, 9, 8), (0, 1000, 3)):
-        space = LabelSpace.reals(low, high, buckets)
-        for step in range(9):
-            rng = Recording(f"quantise {low} {high} {buckets} {step}")
-            label = low + (high - low) * step / 8
-            vectors.append(
-                {
-                    "low": low,
-                    "high": high,
-                    "buckets": buckets,
-                    "space": space.values,
-                    "label": label,
-                    "quantised": int(space.quantise([label], rng)[0]),
-                    "drawn": rng.drawn.hex(),
-                }
-            )
+    for values, conversions in (
+        ({}, 0),
+        ({}, 1),
+        ({"purchase": 60, "profit": -7, "other": 9}, 1),
+        ({"purchase": 3, "profit": 4}, 2),
+        ({"purchase": -1, "profit": -1000}, 3),
+    ):
+        source = Source(0, "", b"", Kind.CLICK, "", {}, {}, 0, 1, conversions, values)
+        cut, declared = bounded(document, source), document.models[0].labels
+        vectors.append(
+            {
+                "values": [value.model_dump() for value in document.values],
+                "labels": [label.model_dump() for label in declared],
+                "conversions": conversions,
+                "attributed": values,
+                "cut": list(cut.values()),
+                "truth": [label_of(label, cut, conversions) for label in declared],
+            }
+        )
     return vectors
 
 
@@ -145,7 +179,7 @@ def masks() -> Vectors:
                         "policy": name,
                         "label": label,
                         "candidates": shown[0][0].tolist(),
-                        "secret": secret[0].tolist(),
+                        "secret": _numbers(secret[0]),
                         "drawn": rng.drawn.hex(),
                     }
                 )
@@ -199,9 +233,19 @@ TYPED_ROWS: list[tuple[tuple[Column, ...], list[Any]]] = [
 ]
 
 
+def written_key(key: Key) -> dict[str, str]:
+    """A key in a vector: a number as text, since it may have more than 53 bits."""
+    return {"text": key} if isinstance(key, str) else {"number": str(key)}
+
+
+def read_key(key: dict[str, str]) -> Key:
+    """A key off a vector."""
+    return key["text"] if "text" in key else int(key["number"])
+
+
 def encoded() -> Vectors:
     """Aggregation keys and their cells; typed columns and their bytes."""
-    cells = [{"kind": "key", "key": key, "cell": columns.encode_key(key).hex()} for key in KEYS]
+    cells = [{"kind": "key", "key": written_key(key), "cell": columns.encode_key(key).hex()} for key in KEYS]
     rows = [
         {
             "kind": "typed",
@@ -268,7 +312,12 @@ class Truth(NamedTuple):
 
 def truths() -> list[Truth]:
     """The records of all report vectors."""
-    made = [Truth("no keys", None, [], [70, -7]), Truth("one model", "clicks", ["00017f80feff"], [1])]
+    made = [
+        Truth("no keys", None, [], [70, -7]),
+        Truth("one model", "clicks", ["00017f80feff"], [1]),
+        Truth("local noise", "noisy", [6, "0080ff64"], [33.5, 1]),
+        Truth("local noise", "noisy", [0, "80808080"], [0, 0], real=False),
+    ]
     for helpers in ("two helpers", "three helpers", "five helpers"):
         made += [
             Truth(helpers, None, ["spring", 7], [50_000, -300]),
@@ -303,8 +352,10 @@ def _report(truth: Truth, document: Document) -> dict[str, Any]:
     else:
         model = document.declared_models[truth.tag]
         place = [*document.declared_models].index(truth.tag)
-        drawn, secret = model.mask([[label] for label in truth.secret], real, rng)
-        row = sharing.byte_rows(typed := encode_values(model.columns, truth.shown), len(typed))
+        declared = document.trained(truth.tag)
+        typed = noised(declared, encode_values(model.columns, truth.shown), rng)
+        drawn, secret = model.mask([[label] for label in truth.secret], real, rng, declared.response())
+        row = sharing.byte_rows(typed, len(typed))
         shown = columns.train_columns(place, model, row, drawn)
         candidates = [each[0].tolist() for each in drawn]
     keys = tuple(FixedSealingKey(OpeningKey(secret_key(name)).sealing.public) for name in layout.helpers)
@@ -316,7 +367,7 @@ def _report(truth: Truth, document: Document) -> dict[str, Any]:
         "purpose": truth.purpose.value,
         "hour": HOUR,
         "tag": truth.tag,
-        "shown": truth.shown,
+        "shown": truth.shown if truth.tag else [written_key(key) for key in truth.shown],
         "truth": truth.secret,
         "real": truth.real,
         "drawn": rng.drawn.hex(),

@@ -3,7 +3,6 @@
 Batches and masks have to be the same to the bit at every helper, whoever wrote it.
 """
 
-import json
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -11,7 +10,7 @@ import numpy as np
 from maskedlark.core import batches, field
 from maskedlark.randomness import FixedRandomness
 from maskedlark.release import zero_sum
-from vectors import SECOND
+from vectors import SECOND, written
 from vectors.good import Vectors
 
 SEED = bytes(range(32))
@@ -88,7 +87,7 @@ FILES: dict[str, Callable[[], Vectors]] = {"batches": drawn, "answer-masks": mas
 
 def text(name: str) -> str:
     """One file of vectors, as it is stored."""
-    return json.dumps(FILES[name](), ensure_ascii=False, indent=None).replace("}, {", "},\n {") + "\n"
+    return written(FILES[name]())
 
 
 if __name__ == "__main__":

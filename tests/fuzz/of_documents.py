@@ -44,7 +44,7 @@ def _documents() -> list[Decoder]:
     return [
         Decoder(
             "draft of a document",
-            ("parameters.document.parse",),
+            ("parameters.document.parse", "parameters.document._check_label_counts"),
             (draft, text),
             document.parse,
             (InvalidDocument,),

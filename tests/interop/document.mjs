@@ -1,6 +1,6 @@
 // Parameter documents: canonical JSON, what it declares, the sizes that follow, and its signatures.
 import { sha256 } from '@noble/hashes/sha2.js';
-import { concat, need, same, unhex, utf8, vector } from './bytes.mjs';
+import { Refused, concat, decodeText, hex, need, same, unhex, utf8, vector } from './bytes.mjs';
 import { CELL, columnsWidth } from './columns.mjs';
 import { labelSpace, shownCount } from './labels.mjs';
 import { checkEd25519Key, checkSignature } from './signatures.mjs';
@@ -15,39 +15,47 @@ export function canonical(value) {
   return `{${names.map((name) => `${JSON.stringify(name)}:${canonical(value[name])}`).join()}}`;
 }
 
-const say = (condition, what) => need(condition, 'BadDocument', what);
+const say = (condition, what) => need(condition, 'InvalidDocument', what);
 const whole = (x, low, high) => Number.isSafeInteger(x) && x >= low && x <= high;
-const positive = (x) => typeof x === 'number' && x > 0;
+const within = (x, low, high) => typeof x === 'number' && x >= low && x <= high;
+const distinct = (list) => new Set(list).size === list.length;
 const isName = (x) => typeof x === 'string' && /^[A-Za-z0-9_.:/ -]{1,64}$/.test(x);
 
+const hasFields = (x, names) =>
+  say(x !== null && typeof x === 'object' && Object.keys(x).sort().join() === names.join(), `not exactly the fields ${names.join(', ')}`);
+const MODEL = ['candidates', 'columns', 'encoder', 'feature_noise', 'gradient_bound', 'labels', 'randomised_response', 'sample', 'tag'];
+const LABEL = ['buckets', 'classes', 'high', 'kind', 'low', 'value'];
 const FIELDS = ['attribution_window_s', 'budget', 'checks', 'decoys', 'delay', 'document_key', 'fake_rate', 'format', 'helpers', 'k',
   'keys', 'max_records', 'mechanisms', 'models', 'not_after', 'origin', 'previous', 'report_lifetime_s', 'request_key', 'training',
   'values', 'version'];
 
-function checkLabel(label) {
+function checkLabel(label, values) {
+  hasFields(label, LABEL);
   // How many members the space has at most: to be known before it is listed.
   const most = { binary: 2, categorical: label.classes, integers: label.high - label.low + 1, reals: label.buckets + 1 }[label.kind];
   say(whole(most, 2, 65536), 'a label of an unknown kind, or a label space of another size than 2 to 65,536');
   const space = labelSpace(label);
   say(space.every(Number.isSafeInteger) && space.includes(0) && space.length <= 65536, 'a label space without 0, or too large');
-  say(isName(label.value) || (label.kind === 'binary' && label.value === null), 'the value of a label');
+  say(values.includes(label.value) || (label.kind === 'binary' && label.value === null), 'a label of a value that is not declared');
 }
 
-function checkModel(model) {
+function checkModel(model, values) {
+  hasFields(model, MODEL);
   say(isName(model.tag) && whole(model.columns.length, 1, 64) && whole(model.labels.length, 1, 32), 'a model');
   say(whole(columnsWidth(model.columns), 1, 65536), 'columns of an unknown kind, or too wide');
   say(model.columns.filter(({ kind }) => kind === 'bytes').length <= 1, 'two columns of bytes');
-  model.labels.forEach(checkLabel);
+  model.labels.forEach((label) => checkLabel(label, values));
   const spaces = model.labels.map(labelSpace);
   say(spaces.every((space) => whole(shownCount(model, space), 2, Math.min(1024, space.length))), 'candidates of a model');
   const { feature_noise: noise, randomised_response: response } = model;
-  say(noise === null || (positive(noise.epsilon) && positive(noise.sensitivity)), 'feature noise');
-  say(response === null || positive(response.epsilon), 'randomised response');
+  say(noise === null || (within(noise.epsilon, 1e-6, 1e6) && within(noise.sensitivity, 1, 255)), 'feature noise');
+  say(response === null || within(response.epsilon, 1e-6, 1e6), 'randomised response');
 }
 
 /** Strict about what reports are made of; what only helpers and ad servers use must be there, and is theirs to judge. */
 function checkFields(d) {
-  say(d !== null && typeof d === 'object' && Object.keys(d).sort().join() === FIELDS.join(), 'a document has other fields');
+  hasFields(d, FIELDS);
+  say(whole(d.version, 1, 2 ** 31) && (d.version === 1) === (d.previous === null), 'version and previous');
   say(d.format === 3 && d.checks === 'none', 'a format or checks that are unknown');
   say(/^[a-z0-9.:-]{1,253}$/.test(d.origin), 'origin');
   say(whole(d.report_lifetime_s, 3600, Number.MAX_SAFE_INTEGER), 'report_lifetime_s');
@@ -57,7 +65,12 @@ function checkFields(d) {
   say(d.keys.length <= 32 && d.keys.every(isName), 'keys');
   say(d.values.length <= 32 && d.values.every((v) => isName(v.name) && [v.low, v.high].every(Number.isSafeInteger)), 'values');
   say(d.models.length <= 64, 'models');
-  d.models.forEach(checkModel);
+  const values = d.values.map(({ name }) => name);
+  const lists = [d.keys, values, ...['name', 'identity'].map((field) => d.helpers.map((h) => h[field])), d.models.map(({ tag }) => tag)];
+  say(lists.every(distinct), 'a name that occurs twice');
+  const counts = d.models.flatMap(({ labels }) => labels).map(({ buckets, classes, low, high }) => (buckets ? 2 * buckets : classes ?? high - low));
+  say(counts.reduce((sum, count) => sum + Math.min(count, 65536), 0) <= 262144, 'too many labels');
+  d.models.forEach((model) => checkModel(model, values));
 }
 
 /** Everything that the sizes of a purpose's reports follow from, or null if the document does not declare the purpose. */
@@ -79,15 +92,19 @@ function layoutOf(d, purpose, prefix) {
   return { prefix, records, payloadBytes, reportBytes, secretBytes };
 }
 
-/** A document by its canonical text. The signatures are judged by `checkDocument`. */
+/** A document by its canonical text, without signatures. */
 export function parseDocument(text) {
-  let fields;
   try {
-    fields = JSON.parse(text);
-  } catch {
-    fields = undefined;
+    return parsed(text);
+  } catch (error) {
+    throw new Refused('InvalidDocument', error.message);
   }
-  need(fields !== undefined && text.isWellFormed() && canonical(fields) === text, 'NotCanonical', 'a document that is not canonical JSON');
+}
+
+function parsed(text) {
+  say(text.split(',').length <= 32769, 'too many commas');
+  const fields = JSON.parse(text);
+  say(text.isWellFormed() && canonical(fields) === text, 'a document that is not canonical JSON');
   checkFields(fields);
   const digest = sha256(utf8(text));
   const layouts = {};
@@ -97,10 +114,37 @@ export function parseDocument(text) {
   return { ...fields, text, digest, layouts };
 }
 
-/** Both signatures, by the key that must have signed this version and by the service. */
-export async function checkDocument(document, { documentKey, originSignature, serviceKey, serviceSignature }) {
-  need(!same(unhex(document.request_key), documentKey), 'BadDocument', 'request_key is the key that signed the document');
-  const bytes = utf8(document.text);
-  await checkSignature(documentKey, 'maskedlark v2 parameter document', bytes, originSignature);
+/** A document whose signatures are good: by the service, and by the key that must have signed this version. */
+export async function openDocument(text, { documentKey, originSignature, serviceKey, serviceSignature }) {
+  const bytes = utf8(text);
   await checkSignature(serviceKey, 'maskedlark v2 published document', concat(bytes, originSignature), serviceSignature);
+  await checkSignature(documentKey, 'maskedlark v2 parameter document', bytes, originSignature);
+  const document = parseDocument(text);
+  need(!same(unhex(document.request_key), documentKey), 'BadSignature', 'request_key is the key that signed the document');
+  return document;
+}
+
+/** The next document of a chain, as the service sends it; `before` is null for the first, which the pinned key signs. */
+export async function followDocument(data, before, { pinned, serviceKey }) {
+  let message;
+  try {
+    message = JSON.parse(decodeText(data));
+  } catch (error) {
+    throw new Refused('InvalidDocument', error.message);
+  }
+  hasFields(message, ['document', 'origin_signature', 'service_signature']);
+  const isSignature = (x) => typeof x === 'string' && /^[0-9a-f]{128}$/.test(x);
+  say(isSignature(message.origin_signature) && (message.service_signature === null || isSignature(message.service_signature)), 'signatures');
+  need(message.service_signature !== null, 'BadSignature', 'a document that the service did not countersign');
+  const found = await openDocument(message.document, {
+    documentKey: before === null ? pinned : unhex(before.document_key),
+    originSignature: unhex(message.origin_signature),
+    serviceKey,
+    serviceSignature: unhex(message.service_signature),
+  });
+  need(before === null || found.origin === before.origin, 'BrokenChain', 'a document of another origin');
+  need(before === null || found.version > before.version, 'RolledBack', 'a version that was seen before');
+  const previous = before && hex(before.digest);
+  need(found.version === (before?.version ?? 0) + 1 && found.previous === previous, 'BrokenChain', 'a version that does not follow');
+  return found;
 }

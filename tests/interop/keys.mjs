@@ -1,7 +1,7 @@
 // Signed key configurations of helpers.
 import { sha256 } from '@noble/hashes/sha2.js';
 import { Reader, concat, decodeText, hex, need, same, utf8 } from './bytes.mjs';
-import { checkSignature, checkX25519Key } from './signatures.mjs';
+import { checkEd25519Key, checkSignature, checkX25519Key } from './signatures.mjs';
 
 export const keyId = (publicKey) => sha256(concat(utf8('maskedlark v2 hpke key'), publicKey)).slice(0, 16);
 
@@ -17,21 +17,22 @@ export async function readKeys(message, helper, identity, seen = 0) {
   const body = new Reader(bytes);
   body.version();
   const named = body.take(32);
+  checkEd25519Key(named);
   const sequence = body.number(4);
   const name = decodeText(body.vector(1, 1, 64));
   const address = decodeText(body.vector(2, 1, 512));
-  need(same(named, identity) && name === helper, 'BadSignature', 'the keys of another helper');
-  need(sequence >= seen, 'OldSequence', 'an older configuration than one seen before');
-  need(body.left > 0 && body.left < 65 * 48, 'WrongLength', 'a helper has 1 to 64 keys');
+  need(body.left >= 48 && body.left <= 64 * 48, 'WrongLength', 'a helper has 1 to 64 keys');
   const keys = [];
   while (body.left > 0) {
     const publicKey = body.take(32);
+    await checkX25519Key(publicKey);
     const key = { id: keyId(publicKey), publicKey, notBefore: body.number(8), notAfter: body.number(8) };
     need(key.notBefore < key.notAfter && key.notAfter < 2 ** 40, 'OutOfRange', 'a key that is valid at no time');
-    await checkX25519Key(publicKey);
     keys.push(key);
   }
   need(new Set(keys.map(({ id }) => hex(id))).size === keys.length, 'DuplicateKey', 'a key that is listed twice');
+  need(same(named, identity) && name === helper, 'BadSignature', 'the keys of another helper');
+  need(sequence >= seen, 'RolledBack', 'an older configuration than one seen before');
   return { helper: name, address, sequence, keys };
 }
 

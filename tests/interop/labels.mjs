@@ -33,11 +33,10 @@ export function labelSpace(label) {
 export const cutValues = (declared, values) =>
   declared.map(({ name, low, high }) => cut(valueOf(values, name), Math.min(low, 0), Math.max(high, 0)));
 
-/** The label of a record, before it is quantised. A value that the document declares counts as it is cut there. */
+/** The label of a record, before it is quantised: of a declared value, as it is cut there. */
 export function trueLabel(label, declared, values, conversions) {
   if (label.value === null) return conversions > 0 ? 1 : 0;
-  const place = declared.findIndex(({ name }) => name === label.value);
-  const value = conversions === 0 ? 0 : place < 0 ? valueOf(values, label.value) : cutValues(declared, values)[place];
+  const value = cutValues(declared, values)[declared.findIndex(({ name }) => name === label.value)];
   if (label.kind === 'binary') return value > 0 ? 1 : 0;
   return label.kind === 'categorical' ? cut(value, 0, label.classes - 1) : cut(value, label.low, label.high);
 }
@@ -50,16 +49,21 @@ export function quantise(label, y, random) {
   return below(random, label.buckets) < remainder ? whole + 1 : whole;
 }
 
-/** Randomised response: with probability k / (e^epsilon + k - 1) any member of the space. Draws twice, whatever y is. */
-export function respond(space, y, epsilon, random) {
-  const k = BigInt(space.length);
+/** The probability k / (e^epsilon + k - 1) with which a label is replaced, as a cut point. */
+export function replacedCut(size, epsilon) {
+  const k = BigInt(size);
   const [e, under] = fraction(epsilon);
   const probability = (bits) => {
     const shrunk = expMinus(e, under, bits); // both sides times e^-epsilon: k s / (1 + (k - 1) s)
     return ((k * shrunk) << BigInt(bits)) / ((1n << BigInt(bits)) + (k - 1n) * shrunk);
   };
-  const kept = exceeded(random, (bits) => [floorOf(probability, bits)]) === 1;
-  const other = space[Number(below(random, k))];
+  return (bits) => [floorOf(probability, bits)];
+}
+
+/** Randomised response: replaces a label by any member of the space. Draws twice, whatever y is. */
+export function respond(space, y, epsilon, random) {
+  const kept = exceeded(random, replacedCut(space.length, epsilon)) === 1;
+  const other = space[Number(below(random, space.length))];
   return kept ? y : other;
 }
 
@@ -83,7 +87,8 @@ export function candidates({ candidates: policy, sample }, space, y, random) {
   return order.sort((a, b) => byNumber(a.rank, b.rank)).map(({ x }) => x);
 }
 
-/** All draws of a model's labels: candidates and the secret. A fake shows what label 0 would, and its secret is all 0. */
+/** All draws of a model's labels: candidates and the secret. A fake makes the draws of label 0 and shows the candidates of
+ *  0, whatever its randomised response was; its secret is all 0. */
 export function drawLabels(model, labels, real, random) {
   const shown = [];
   const secret = [];
@@ -92,7 +97,7 @@ export function drawLabels(model, labels, real, random) {
     let y = real ? labels[i] : 0;
     if (label.kind === 'reals') y = quantise(label, y, random);
     if (model.randomised_response !== null) y = respond(space, y, model.randomised_response.epsilon, random);
-    const these = candidates(model, space, y, random);
+    const these = candidates(model, space, real ? y : 0, random);
     shown.push(these);
     secret.push(...these.map((x) => (real && x === y ? 1n : 0n)));
   });

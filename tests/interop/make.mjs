@@ -2,7 +2,7 @@
 import { text } from 'node:stream/consumers';
 import { Refused, need, unhex } from './bytes.mjs';
 import { checkColumns } from './columns.mjs';
-import { checkDocument, parseDocument } from './document.mjs';
+import { openDocument } from './document.mjs';
 import { currentKey, readKeys } from './keys.mjs';
 import { cutValues, trueLabel } from './labels.mjs';
 import { addFeatureNoise } from './noise.mjs';
@@ -40,8 +40,7 @@ function trainRecord(document, record) {
 
 async function main() {
   const job = JSON.parse(await text(process.stdin));
-  const document = parseDocument(job.document);
-  await checkDocument(document, {
+  const document = await openDocument(job.document, {
     documentKey: unhex(job.signatures.document_key),
     originSignature: unhex(job.signatures.origin_signature),
     serviceKey: unhex(job.signatures.service_key),

@@ -1,10 +1,10 @@
 // Feature noise: Laplace noise, rounded, on the bytes of a model's `bytes` column.
 import { expMinus, floorOf, fraction } from './exact.mjs';
-import { exceeded } from './random.mjs';
+import { exceeded, word } from './random.mjs';
 import { columnWidth } from './columns.mjs';
 
 /** P(noise, rounded, <= n) = P(noise < n + 1/2), for n = -255 ... 254. */
-function laplaceCuts({ epsilon, sensitivity }) {
+export function laplaceCuts({ epsilon, sensitivity }) {
   const [e, eUnder] = fraction(epsilon);
   const [s, sUnder] = fraction(sensitivity);
   const kept = new Map();
@@ -33,8 +33,12 @@ export function addFeatureNoise(model, columns, random) {
   let at = 0;
   for (const column of model.columns) {
     const width = columnWidth(column);
-    for (let i = at; column.kind === 'bytes' && i < at + width; i++) {
-      noisy[i] = Math.min(255, Math.max(0, columns[i] - 255 + exceeded(random, cuts)));
+    if (column.kind === 'bytes') {
+      // A word for every byte first: what more is needed follows on all of them.
+      const words = Array.from({ length: width }, () => word(random));
+      words.forEach((drawn, i) => {
+        noisy[at + i] = Math.min(255, Math.max(0, columns[at + i] - 255 + exceeded(random, cuts, drawn)));
+      });
     }
     at += width;
   }

@@ -30,9 +30,8 @@ export function below(random, n) {
 export const unit = (random) => Number(word(random) >> 11n) * 2 ** -53;
 
 /** How many of some ascending numbers in [0, 1) a uniform number exceeds, exactly. cuts(bits) gives floor(2^bits * number)
- *  for each: as long as the bits drawn equal those of a cut, the next word decides. */
-export function exceeded(random, cuts) {
-  let drawn = word(random);
+ *  for each: as long as the bits drawn equal those of a cut, the next word decides. `drawn` is the first word. */
+export function exceeded(random, cuts, drawn = word(random)) {
   for (let bits = 64; ; bits += 64) {
     const list = cuts(bits);
     let low = 0;

@@ -98,7 +98,7 @@ export async function openPart(document, purpose, place, secrets, part, now) {
   const hour = new Reader(head.subarray(16)).number(4);
   const left = (hour + 1) * 3600 + document.report_lifetime_s - now;
   need(left > Math.min(86400, document.report_lifetime_s / 4), 'PastLifetime', 'an hour that is too old');
-  need(hour * 3600 - now <= 48 * 3600, 'FromTheFuture', 'an hour that is too far ahead');
+  need(hour <= Math.floor(now / 3600) + 48, 'FromTheFuture', 'an hour that is too far ahead');
 
   const payload = await suite
     .open({ recipientKey: secretKey, enc, info: infoOf(document, purpose, place, keyId, head) }, ciphertext)
@@ -115,9 +115,9 @@ export async function openPart(document, purpose, place, secrets, part, now) {
   need(same(head.subarray(20), columnHash(purpose, salt, columns)), 'WrongColumnHash', 'columns that the public part does not bind');
 
   const id = head.subarray(0, 16);
+  const share = place === 0 ? decodeElements(secret) : shareOfSeed(PURPOSES[purpose], place, id, secret, record.elements);
   const shown = purpose === 'aggregate'
     ? { keys: document.keys.map((_, i) => decodeCell(columns.subarray(i * CELL, (i + 1) * CELL))) }
     : { tag: document.models[kind].tag, candidates: openTrain(document.models[kind], columns) };
-  const share = place === 0 ? decodeElements(secret) : shareOfSeed(PURPOSES[purpose], place, id, secret, record.elements);
   return { id, hour, payload, columns, share, ...shown };
 }

@@ -6,11 +6,11 @@ import { describe, it } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { concat, hex, number, unhex, utf8, vector } from './bytes.mjs';
 import { decodeCell, encodeCell, encodeColumns } from './columns.mjs';
-import { canonical, parseDocument } from './document.mjs';
+import { canonical, followDocument, parseDocument } from './document.mjs';
 import { decodeElements, element, encodeElements } from './field.mjs';
 import { currentKey, keyId, readKeys } from './keys.mjs';
-import { candidates, labelSpace, quantise, respond } from './labels.mjs';
-import { addFeatureNoise } from './noise.mjs';
+import { candidates, cutValues, labelSpace, quantise, replacedCut, respond, trueLabel } from './labels.mjs';
+import { addFeatureNoise, laplaceCuts } from './noise.mjs';
 import { recorded, system } from './random.mjs';
 import { infoOf, makeReport, openPart, partOf, suite } from './report.mjs';
 import { firstShare, shareOfSeed } from './shares.mjs';
@@ -18,14 +18,9 @@ import { SMALL_ORDER_Y, labelled } from './signatures.mjs';
 import { checkReport, decodeUpload, encodeUpload } from './upload.mjs';
 
 const folder = process.env.VECTORS ?? fileURLToPath(new URL('../../vectors/v2', import.meta.url));
-const HOUR = 498456; // of all recorded reports; `bad` is judged at its beginning
-const NOW = HOUR * 3600;
-
-/** Keys of up to 63 bits are plain numbers in the vectors: read what a float cannot hold as a bigint. */
-function read(name) {
-  const text = readFileSync(`${folder}/${name}.json`, 'utf8').replace(/([ [])(-?\d{16,})(?=[,\]}])/g, '$1"big $2"');
-  return JSON.parse(text, (_, x) => (typeof x === 'string' && x.startsWith('big ') ? BigInt(x.slice(4)) : x));
-}
+const NOW = 1794442834; // the clock of the vectors
+const read = (name) => JSON.parse(readFileSync(`${folder}/${name}.json`, 'utf8'));
+const keyOf = ({ text, number }) => text ?? BigInt(number);
 
 /** One test for each vector of a file. */
 const each = (name, title, check) =>
@@ -57,6 +52,11 @@ each('shares', (v) => `${v.purpose}, ${v.carried.length} helpers`, (v) => {
   assert.deepEqual(secret.map((_, j) => element(shares.reduce((sum, share) => sum + share[j], 0n))), secret);
 });
 
+each('labels', (v) => JSON.stringify(v.attributed), (v) => {
+  assert.deepEqual(cutValues(v.values, v.attributed), v.cut);
+  assert.deepEqual(v.labels.map((label) => trueLabel(label, v.values, v.attributed, v.conversions)), v.truth);
+});
+
 each('quantisation', (v) => `${v.label} of ${v.low} to ${v.high}`, (v) => {
   const label = { kind: 'reals', low: v.low, high: v.high, buckets: v.buckets };
   const drawn = recorded(unhex(v.drawn));
@@ -70,7 +70,23 @@ each('masks', (v) => `${v.policy}, ${v.label}`, (v) => {
   const drawn = recorded(unhex(v.drawn));
   const shown = candidates({ candidates: policy, sample: Number(sample) }, v.space, v.label ?? 0, drawn);
   assert.deepEqual(shown, v.candidates);
-  assert.deepEqual(shown.map((x) => (x === v.label ? 1 : 0)), v.secret);
+  assert.deepEqual(shown.map((x) => (x === v.label ? '1' : '0')), v.secret);
+  assert.equal(drawn.left(), 0);
+});
+
+each('noise', (v) => `${v.epsilon}, ${v.sensitivity}: ${v.name}`, (v) => {
+  const cuts = laplaceCuts(v)(64);
+  for (const [n, cut] of Object.entries(v.cuts)) assert.equal(String(cuts[255 + Number(n)]), cut);
+  const drawn = recorded(unhex(v.drawn));
+  const model = { columns: [{ kind: 'bytes', count: v.bytes.length / 2 }], feature_noise: v };
+  assert.equal(hex(addFeatureNoise(model, unhex(v.bytes), drawn)), v.noisy);
+  assert.equal(drawn.left(), 0);
+});
+
+each('response', (v) => `${v.epsilon}, ${v.space.length} labels: ${v.name}`, (v) => {
+  assert.deepEqual(texts(replacedCut(v.space.length, v.epsilon)(64)), [v.cut]);
+  const drawn = recorded(unhex(v.drawn));
+  assert.equal(respond(v.space, v.label, v.epsilon, drawn), v.response);
   assert.equal(drawn.left(), 0);
 });
 
@@ -78,8 +94,8 @@ const typed = (columns, values) => encodeColumns(columns, values.map((x) => (typ
 
 each('columns', (v) => v.kind, (v) => {
   if (v.kind === 'typed') return assert.equal(hex(typed(v.columns, v.values)), v.encoded);
-  assert.equal(hex(encodeCell(v.key)), v.cell);
-  assert.equal(String(decodeCell(unhex(v.cell))), String(v.key));
+  assert.equal(hex(encodeCell(keyOf(v.key))), v.cell);
+  assert.equal(decodeCell(unhex(v.cell)), keyOf(v.key));
 });
 
 each('layouts', (v) => `${v.document}, ${v.purpose}`, (v) => {
@@ -104,8 +120,8 @@ each('reports', (v) => v.name, async (v) => {
   const model = document.models.find(({ tag }) => tag === v.tag);
   const drawn = recorded(unhex(v.drawn));
   const record = v.purpose === 'aggregate'
-    ? { keys: v.shown, values: v.truth, real: v.real }
-    : { tag: v.tag, columns: typed(model.columns, v.shown), labels: v.truth, real: v.real };
+    ? { keys: v.shown.map(keyOf), values: v.truth, real: v.real }
+    : { tag: v.tag, columns: addFeatureNoise(model, typed(model.columns, v.shown), drawn), labels: v.truth, real: v.real };
   const own = await Promise.all(v.helpers.map((helper) => pairOf(unhex(helper.secret_key))));
   const pairs = await Promise.all(v.helpers.map((helper) => pairOf(unhex(helper.ephemeral))));
   const keys = own.map(({ raw }) => ({ id: keyId(raw), publicKey: raw }));
@@ -122,10 +138,10 @@ each('reports', (v) => v.name, async (v) => {
     assert.equal(hex(infoOf(document, v.purpose, place, keys[place].id, made.head)), helper.info);
     assert.equal(hex(partOf(document, v.purpose, place, made.report)), helper.part);
     const secrets = new Map([[helper.key_id, own[place].privateKey]]);
-    const opened = await openPart(document, v.purpose, place, secrets, unhex(helper.part), v.hour * 3600);
+    const opened = await openPart(document, v.purpose, place, secrets, unhex(helper.part), NOW);
     assert.equal(hex(opened.payload), helper.payload);
     assert.deepEqual(texts(opened.share), helper.shares);
-    if (v.purpose === 'aggregate') assert.deepEqual(texts(opened.keys), texts(v.shown));
+    if (v.purpose === 'aggregate') assert.deepEqual(opened.keys, v.shown.map(keyOf));
     else assert.deepEqual(opened.candidates, v.candidates);
     shares.push(opened.share);
   }
@@ -138,6 +154,13 @@ each('uploads', (v) => `${v.reports.length} reports`, (v) => {
   assert.deepEqual(decodeUpload(unhex(v.body)).map(hex), v.reports);
   for (const report of v.reports) checkReport(unhex(report), 'ads.example', byDigest, NOW);
 });
+
+const follow = (v) => {
+  const keys = { pinned: unhex(v.pinned), serviceKey: unhex(v.service_key) };
+  return followDocument(unhex(v.data), v.before && parseDocument(v.before), keys);
+};
+
+each('documents', (v) => v.name, async (v) => assert.equal(hex((await follow(v)).digest), v.digest));
 
 each('keys', (v) => `${v.keys.length} keys`, async (v) => {
   const config = await readKeys(unhex(v.message), v.helper, unhex(v.identity));
@@ -159,9 +182,13 @@ each('bad', (v) => `${v.who}: ${v.name}`, async (v) => {
       const secrets = new Map([[key_id, (await pairOf(unhex(secret_key))).privateKey]]);
       return openPart(document, v.purpose, v.place, secrets, data, NOW);
     },
-    anyone: () => readKeys(data, v.helper, unhex(v.identity)),
+    keys: () => readKeys(data, v.helper, unhex(v.identity)),
+    document: async () => parseDocument(Buffer.from(data).toString('latin1')), // all ASCII, or refused
+    'signed document': () => follow(v),
   };
-  await assert.rejects(reading[v.who], { name: v.error });
+  const reader = reading[v.message ?? v.who];
+  if (v.error === null) await reader();
+  else await assert.rejects(reader, { name: v.error });
 });
 
 describe('what has no vector', () => {
@@ -170,19 +197,6 @@ describe('what has no vector', () => {
     const y = SMALL_ORDER_Y[3];
     // d = -121665/121666; a point whose double has y = 0 solves d y^4 + 2 y^2 = 1
     assert.equal((-121665n * y ** 4n + 121666n * (2n * y ** 2n - 1n)) % q, 0n);
-  });
-
-  it('randomised response and feature noise cut where they should', () => {
-    const words = (...list) => recorded(concat(...list.map((x) => number(x, 8).reverse())));
-    const cut = BigInt(Math.floor((4 / (Math.E + 3)) * 2 ** 52)) << 12n; // epsilon 1, k 4; a float is near enough
-    assert.equal(respond([0, 1, 2, 3], 1, 1, words(cut - (1n << 14n), 3)), 3);
-    assert.equal(respond([0, 1, 2, 3], 1, 1, words(cut + (1n << 14n), 3)), 1);
-    const model = { columns: [{ kind: 'category', size: 9 }, { kind: 'bytes', count: 3 }], feature_noise: { epsilon: 1, sensitivity: 2 } };
-    const one = BigInt(Math.floor((1 - 0.5 * Math.exp(-0.25)) * 2 ** 52)) << 12n; // over this, noise is 1 or more
-    // The largest word equals many cuts; with a word of zeros after it, 1 - 2^-64 is drawn: 2 ln(2^63) = 87.3.
-    const drawn = words(one - (1n << 14n), one + (1n << 14n), 2n ** 64n - 1n, 0n);
-    assert.deepEqual([...addFeatureNoise(model, Uint8Array.of(0, 0, 0, 5, 100, 100, 100), drawn)], [0, 0, 0, 5, 100, 101, 187]);
-    assert.equal(drawn.left(), 0);
   });
 
   it('make.mjs makes an upload that helpers open', async () => {

@@ -105,6 +105,13 @@ MUTANTS = (
         "tests/unit/ledger/test_ledger.py",
     ),
     Mutant(
+        "the charge: holds for a mixture that is chosen by what was seen",
+        SOURCE + "ledger/budget.py",
+        "return bool(self._document.models) or len(kinds) > 1",
+        "return False",
+        "tests/unit/ledger/test_budget.py",
+    ),
+    Mutant(
         "the charge: a list of datasets charges each",
         SOURCE + "ledger/budget.py",
         "places = [_Place(change.stream, dataset) for dataset in change.datasets]",

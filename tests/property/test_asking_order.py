@@ -25,10 +25,10 @@ DEAR = st.builds(Entry, TAGS, st.just(DATASETS[:1]), st.just(COURSES[2]), st.jus
 
 
 @settings(deadline=None, max_examples=200)
-@given(st.lists(CHARGES, max_size=6), CHARGES, st.sampled_from([1e-12, 1e-6, 1e-3]))
-def test_one_more_charge_never_lowers_what_all_cost(charges, more, delta):
-    before = accountant.epsilon(charges, delta)
-    assert accountant.epsilon([*charges, more], delta) >= before * (1 - ROUNDING)
+@given(st.lists(CHARGES, max_size=6), CHARGES, st.sampled_from([1e-12, 1e-6, 1e-3]), st.booleans())
+def test_one_more_charge_never_lowers_what_all_cost(charges, more, delta, mixed):
+    before = accountant.epsilon(charges, delta, mixed=mixed)
+    assert accountant.epsilon([*charges, more], delta, mixed=mixed) >= before * (1 - ROUNDING)
 
 
 @settings(deadline=None, max_examples=60)

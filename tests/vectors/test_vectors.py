@@ -10,11 +10,15 @@ from maskedlark import errors
 from maskedlark.adserver.config import Limits
 from maskedlark.adserver.report_store import Outcome
 from maskedlark.adserver.uploads import UploadHandler
-from maskedlark.core import field, sharing
+from maskedlark.browser.reports import bounded, label_of, noised
+from maskedlark.browser.sources import Kind, Source
+from maskedlark.core import field, local_dp, sharing
 from maskedlark.core.declared import Bag, Bytes, Category, Model
 from maskedlark.core.labels import LabelSpace
+from maskedlark.core.local_dp import FeatureNoise, RandomisedResponse
 from maskedlark.core.purpose import Purpose
-from maskedlark.parameters import document
+from maskedlark.parameters import chain, document
+from maskedlark.parameters.settings import ConversionValue, Label
 from maskedlark.randomness import Randomness
 from maskedlark.wire import columns, keys, uploads
 from maskedlark.wire.batch import Envelope, seal
@@ -73,6 +77,16 @@ def totals(shares: list[list[str]]) -> list[int]:
     return [sum(map(int, column)) % field.P for column in zip(*shares, strict=True)]
 
 
+@pytest.mark.parametrize("vector", load("labels"))
+def test_labels(vector):
+    values = [ConversionValue(**each) for each in vector["values"]]
+    given = Source(0, "", b"", Kind.VIEW, "", {}, {}, 0, 1, vector["conversions"], vector["attributed"])
+    cut = bounded(DOCUMENTS["two helpers"].model_copy(update={"values": values}), given)
+    assert list(cut.values()) == vector["cut"]
+    found = [label_of(Label(**each), cut, vector["conversions"]) for each in vector["labels"]]
+    assert found == vector["truth"]
+
+
 @pytest.mark.parametrize("vector", load("quantisation"))
 def test_quantisation(vector):
     space = LabelSpace.reals(vector["low"], vector["high"], vector["buckets"])
@@ -88,15 +102,34 @@ def test_masks(vector):
     rng = Replayed(vector["drawn"])
     shown, secret = model.mask([[vector["label"] or 0]], np.array([vector["label"] is not None]), rng)
     assert shown[0][0].tolist() == vector["candidates"]
-    assert secret[0].tolist() == vector["secret"]
+    assert [str(number) for number in secret[0]] == vector["secret"]
+    assert rng.left == b""
+
+
+@pytest.mark.parametrize("vector", load("noise"))
+def test_feature_noise(vector):
+    given, rng = FeatureNoise(vector["epsilon"], vector["sensitivity"]), Replayed(vector["drawn"])
+    noisy = local_dp.features(
+        sharing.byte_rows(data := bytes.fromhex(vector["bytes"]), len(data)), given, rng
+    )
+    assert noisy.tobytes().hex() == vector["noisy"]
+    assert rng.left == b""
+
+
+@pytest.mark.parametrize("vector", load("response"))
+def test_randomised_response(vector):
+    space, rng = LabelSpace(tuple(vector["space"])), Replayed(vector["drawn"])
+    found = local_dp.labels([vector["label"]], space, RandomisedResponse(vector["epsilon"]), rng)
+    assert found.tolist() == [vector["response"]]
     assert rng.left == b""
 
 
 @pytest.mark.parametrize("vector", load("columns"))
 def test_columns(vector):
     if vector["kind"] == "key":
-        assert columns.encode_key(vector["key"]).hex() == vector["cell"]
-        assert columns.decode_key(bytes.fromhex(vector["cell"])) == vector["key"]
+        key = good.read_key(vector["key"])
+        assert columns.encode_key(key).hex() == vector["cell"]
+        assert columns.decode_key(bytes.fromhex(vector["cell"])) == key
         return
     kinds = {"bytes": Bytes, "category": Category, "bag": Bag}
     declared = [kinds[each.pop("kind")](**each) for each in vector["columns"]]
@@ -138,13 +171,16 @@ def test_reports_are_made_of_the_truth_and_what_was_drawn(vector):
     layout, real, place = declared.layout(purpose), np.array([vector["real"]]), 0
     if purpose is Purpose.AGGREGATE:
         secret = declared.measure.lift([[value] for value in vector["truth"]], real)
-        shown = columns.aggregate_columns(declared.measure, [[key] for key in vector["shown"]], 1)
+        keys = [[good.read_key(key)] for key in vector["shown"]]
+        shown = columns.aggregate_columns(declared.measure, keys, 1)
     else:
         model = declared.declared_models[vector["tag"]]
         place = [*declared.declared_models].index(model.tag)
-        candidates, secret = model.mask([[label] for label in vector["truth"]], real, rng)
+        trained = declared.trained(vector["tag"])
+        typed = noised(trained, good.encode_values(model.columns, vector["shown"]), rng)
+        labels = [[label] for label in vector["truth"]]
+        candidates, secret = model.mask(labels, real, rng, trained.response())
         assert [each[0].tolist() for each in candidates] == vector["candidates"]
-        typed = good.encode_values(model.columns, vector["shown"])
         shown = columns.train_columns(place, model, sharing.byte_rows(typed, len(typed)), candidates)
     assert shown.tobytes().hex() == vector["columns"]
     assert [str(number) for number in secret[0]] == vector["secret"]
@@ -177,7 +213,8 @@ def test_reports_open_to_shares_of_the_truth(vector):
         if vector["tag"]:
             assert [each[0].tolist() for each in records.candidates] == vector["candidates"]
         else:
-            assert [each.entries[0] for each in records.keys.values()] == vector["shown"]
+            keys = [each.entries[0] for each in records.keys.values()]
+            assert keys == [good.read_key(key) for key in vector["shown"]]
     assert totals(shares) == [int(number) for number in vector["sums"]]
     assert vector["sums"] == vector["secret"]
 
@@ -187,7 +224,30 @@ def test_records_of_all_shapes_are_among_the_reports():
     assert {len(each["helpers"]) for each in made} == {2, 3, 5}
     assert {each["purpose"] for each in made} == set(Purpose)
     assert {each["real"] for each in made} == {True, False}
-    assert {each["tag"] for each in made} == {None, *DOCUMENTS["two helpers"].declared_models}
+    assert {each["tag"] for each in made} == {None, "noisy", *DOCUMENTS["two helpers"].declared_models}
+
+
+def test_no_number_of_a_vector_is_rounded_by_readers_of_json():
+    def largest(item: Any) -> int:
+        if isinstance(item, dict | list):
+            return max(map(largest, item.values() if isinstance(item, dict) else item), default=0)
+        return abs(item) if isinstance(item, int) else 0
+
+    for path in FOLDER.glob("*.json"):
+        assert largest(json.loads(path.read_text())) < 1 << 53
+
+
+def follow(vector) -> document.Document:
+    """A signed document, as a client takes it that has the version before."""
+    signed, before = chain.decode(bytes.fromhex(vector["data"])), vector["before"]
+    signed.published(VerifyingKey(bytes.fromhex(vector["service_key"])))
+    known = before and document.decode(before.encode())
+    return chain.follow(signed, known, VerifyingKey(bytes.fromhex(vector["pinned"])))
+
+
+@pytest.mark.parametrize("vector", by_name("documents"))
+def test_signed_documents(vector):
+    assert follow(vector).digest.hex() == vector["digest"]
 
 
 @pytest.mark.parametrize("vector", load("uploads"))
@@ -234,7 +294,7 @@ def upload(body: bytes) -> list[uploads.Answer]:
 
 
 def error(vector) -> str | None:
-    """What the reader of a bad message says."""
+    """What the reader of a bad message says; None if it takes it."""
     data = bytes.fromhex(vector["data"])
     try:
         match vector["who"]:
@@ -247,6 +307,10 @@ def error(vector) -> str | None:
                 if len(data) == using.layout.part_size(using.place):
                     assert decrypt_parts(using, data).verdicts[0] == vector["error"]
                 using.open(data)
+            case "anyone" if vector["message"] == "document":
+                document.decode(data)
+            case "anyone" if vector["message"] == "signed document":
+                follow(vector)
             case "anyone":
                 keys.verify(data, vector["helper"], VerifyingKey(bytes.fromhex(vector["identity"])))
     except errors.MaskedLarkError as refusal:

@@ -167,7 +167,7 @@ class Queries:
     def _noise_for(self, spec: QuerySpec, epsilon: float) -> float:
         """The least noise with which the query costs at most this, on top of earlier queries."""
         account, tag = Account(spec.document), spec.question.tag
-        delta, mixed = account.delta(tag), account.mixed(tag)
+        delta, mixed = account.delta(tag), account.mixed
         count = len(spec.question.columns)
         receipts = self._charged(spec.document, tag)
         least = []

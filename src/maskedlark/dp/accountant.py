@@ -8,8 +8,10 @@ Gaussian columns: independent ones are exactly one of the multiplier 1 / √Σ(c
 closed form (Balle and Wang, 2018) that takes milliseconds. `PLDAccountant` finds the same to eight digits,
 but takes a hundred times as long, and all memory for small multipliers; a test compares the two.
 
-Both: the pure ε of one and the (ε, δ) of the other add up. That holds for a mixture fixed beforehand. Where a
-caller may choose it by earlier answers, Rényi divergences of both add up, order by order.
+Both: the pure ε of one and the (ε, δ) of the other add up. That holds for a mixture fixed beforehand. A
+caller who looks at Gaussian answers, and spends the rest of ε elsewhere when they were unlikely, exceeds δ.
+So where anything else shares the ceiling, Rényi divergences add up, order by order: for each order α,
+exp((α - 1)(loss - divergences)) is a supermartingale, wherever the caller stops (docs/ACCOUNTING.md).
 """
 
 import math
@@ -64,7 +66,7 @@ class Charge:
 def epsilon(charges: Iterable[Charge], delta: float, *, mixed: bool = False) -> float:
     """The ε of all charges together at this δ; 0 if there are none. Run by helpers and their auditors.
 
-    `mixed`: whether charges of both kinds may come, in an order and number chosen by earlier answers.
+    `mixed`: whether other charges share the ceiling, here or elsewhere, chosen by earlier answers.
     """
     if not 0 <= delta < 1:
         raise NotDeclared("a delta is from 0 to less than 1")

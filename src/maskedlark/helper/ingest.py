@@ -53,7 +53,9 @@ class OpenedChunk(NamedTuple):
 
 def open_chunk(opener: Opener, body: bytes, folder: Path) -> OpenedChunk:
     """Decrypt a chunk and durably write its file into the dataset's folder. Run by a worker."""
-    opened = decrypt_parts(opener, wire.decode_chunk(body, opener.layout.part_size(opener.place)))
+    layout = opener.layout
+    parts = wire.decode_chunk(body, layout.part_size(opener.place), wire.max_parts(layout))
+    opened = decrypt_parts(opener, parts)
     file, heads, verdicts = chunk_file.write(folder, opened), opened.heads, opened.verdicts
     return OpenedChunk(file, verdicts.accepted, dict(verdicts.refused), ids_of(heads), hours_of(heads))
 

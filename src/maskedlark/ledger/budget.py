@@ -7,7 +7,8 @@ over its *streams* (aggregation, and every model), of the stream's most expensiv
 There are two figures: against the ad server alone, and against anyone who knows the batches. Only training
 sessions make them differ. In a dataset, single releases compose, and each session's charge
 adds its own ε and δ, even if sessions are concurrent or opened by what was seen before. Half of a model's δ
-is for single releases, half for courses.
+is for single releases, half for courses. Whoever asks divides the ε by what was seen: single Gaussian
+releases have their closed form only where nothing else draws on it (`Account.mixed`).
 """
 
 import math
@@ -191,12 +192,13 @@ class Account:
         left_epsilon = min(room.adserver - courses.adserver, room.coalition - courses.coalition)
         delta = self.delta(entry.stream)
         asked = charge.mechanism, charge.columns, left_epsilon, delta, charged.charges
-        return accountant.noise_for(*asked, mixed=self.mixed(entry.stream))
+        return accountant.noise_for(*asked, mixed=self.mixed)
 
-    def mixed(self, stream: Stream) -> bool:
-        """Whether a stream's single releases may be of both kinds. An operator's function may be of any."""
-        others = {"gradient", "evaluation" if stream is None else "sums"}
-        return len({each.kind for name, each in self._document.mechanisms.items() if name not in others}) > 1
+    @property
+    def mixed(self) -> bool:
+        """Whether anything but single Gaussian releases draws on the budget, in this stream or another."""
+        kinds = {each.kind for each in self._document.mechanisms.values()}
+        return bool(self._document.models) or len(kinds) > 1
 
     def delta(self, stream: Stream) -> float:
         """The δ at which the ε of a stream's single releases is computed: half of a model's."""
@@ -248,7 +250,7 @@ class Account:
 
     def _figure(self, stream: Stream, charged: _Charged) -> EpsilonPair:
         courses = self._courses(charged)
-        single = accountant.epsilon(charged.charges, self.delta(stream), mixed=self.mixed(stream))
+        single = accountant.epsilon(charged.charges, self.delta(stream), mixed=self.mixed)
         return EpsilonPair(single + courses.adserver, single + courses.coalition)
 
     @staticmethod

@@ -4,6 +4,7 @@ Browsers make reports by it and helpers answer by it, each after checking it aga
 """
 
 import hashlib
+import json
 from functools import cached_property
 from typing import Annotated, Literal
 
@@ -27,6 +28,7 @@ from maskedlark.parameters.settings import (
     PublicKey,
     Seconds,
     TrainedModel,
+    label_count,
 )
 from maskedlark.wire.columns import check_keys, check_typed
 from maskedlark.wire.message import Canonical, Hex32, faults
@@ -41,6 +43,7 @@ MAX_COMMAS = 1 << 15
 OLDER = "a document of format {} is no longer accepted: begin a new chain with a new draft"
 SUMS = "sums"
 """The one function of reports to aggregate that a document must know; all others are taken to train."""
+MAX_LABELS_OF_ALL = 1 << 18
 TAIL = 64
 """Noise beyond this many scales is rarer than e^-64 (Laplace) or 2^-2900 (Gaussian)."""
 
@@ -285,9 +288,23 @@ def parse(data: bytes | str) -> Document:
     text = data if isinstance(data, bytes) else data.encode(errors="replace")
     if text.count(b",") > MAX_COMMAS:
         raise InvalidDocument(f"more than {MAX_COMMAS} commas: no document declares so much")
+    _check_label_counts(data)
     try:
         return Document.model_validate_json(data)
     except ValidationError as error:
         raise InvalidDocument(faults(error)) from None
     except MaskedLarkError as error:
         raise InvalidDocument(str(error)) from None
+
+
+def _check_label_counts(data: bytes | str) -> None:
+    """Before a label space is made: a short document must not take gigabytes at everybody who reads it."""
+    try:
+        models = json.loads(data)["models"]
+        labels = [label for model in models for label in model["labels"]]
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return  # Validation names what is wrong.
+    if sum(map(label_count, labels)) > MAX_LABELS_OF_ALL:
+        raise InvalidDocument(
+            f"the models have more than {MAX_LABELS_OF_ALL} labels together: declare reals with buckets"
+        )

@@ -138,6 +138,14 @@ class Label(Settings):
                 return LabelSpace.reals(low, high, self.buckets or 1)
 
 
+def label_count(given: object) -> int:
+    """At most how many labels the space of a declared label has, before it is made; 0 if that is none."""
+    numbers = {k: v for k, v in given.items() if type(v) is int} if isinstance(given, dict) else {}
+    spread = numbers.get("high", 0) - numbers.get("low", 0)
+    count = 2 * numbers["buckets"] if "buckets" in numbers else max(numbers.get("classes", 0), spread)
+    return max(0, min(count, MAX_LABELS))
+
+
 class FeatureNoise(Settings):
     """Local DP: Laplace(sensitivity / epsilon) on every byte feature, once per source."""
 

@@ -76,10 +76,17 @@ def check_key(key: object) -> None:
     """Refuse what no cell can hold. Run by browsers before they seal."""
     if type(key) not in (str, int):
         raise WrongType("a key is a text or a whole number")
-    if isinstance(key, str) and len(key.encode()) > MAX_KEY_TEXT:
+    if isinstance(key, str) and len(_utf8(key)) > MAX_KEY_TEXT:
         raise WrongLength(f"a key is a text of at most {MAX_KEY_TEXT} bytes")
     if isinstance(key, int) and abs(key) > MAX_KEY_NUMBER:
         raise OutOfRange("a key that is a number has at most 63 bits")
+
+
+def _utf8(key: str) -> bytes:
+    try:
+        return key.encode()
+    except UnicodeEncodeError:  # half of a surrogate pair
+        raise WrongType("a key that is not UTF-8") from None
 
 
 def check_keys(keys: Mapping[str, object]) -> None:

@@ -22,11 +22,14 @@ from maskedlark.errors import BadPadding, WrongLength
 from maskedlark.wire import binary
 from maskedlark.wire.binary import Reader, vector
 from maskedlark.wire.message import Hex16, Hex32, Message
+from maskedlark.wire.report import ReportLayout
 
 MAX_DATASET_NAME = 64
 MAX_CHUNKS = 1 << 16
 MAX_PARTS = 1 << 14
 """Parts of one chunk."""
+MAX_EXPANDED = 1 << 24
+"""Bytes of one chunk with all shares written out: bounds what a small chunk can make a helper hold."""
 PARTS = 2048
 """Parts of a chunk by default."""
 CHUNK_TYPE = "application/vnd.maskedlark.parts"
@@ -121,11 +124,16 @@ def encode_chunk(parts: ByteRows) -> bytes:
     return binary.VERSION_BYTE + parts.tobytes()
 
 
-def decode_chunk(body: bytes, size: int) -> bytes:
-    """The parts of a chunk, 1 to `MAX_PARTS` of this size, one after the other. Run by helpers."""
+def max_parts(layout: ReportLayout) -> int:
+    """How many parts of these reports a chunk may have. Other helpers' shares expand to those of helper 0."""
+    return max(1, min(MAX_PARTS, MAX_EXPANDED // layout.part_size(0)))
+
+
+def decode_chunk(body: bytes, size: int, most: int = MAX_PARTS) -> bytes:
+    """The parts of a chunk, 1 to `most` of this size, one after the other. Run by helpers."""
     reader = Reader.message(body, "a chunk")
-    if reader.left % size or not size <= reader.left <= MAX_PARTS * size:
-        raise WrongLength(f"a chunk of this dataset has 1 to {MAX_PARTS} parts of {size} bytes")
+    if reader.left % size or not size <= reader.left <= most * size:
+        raise WrongLength(f"a chunk of this dataset has 1 to {most} parts of {size} bytes")
     return body[1:]
 
 

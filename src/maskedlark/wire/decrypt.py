@@ -70,7 +70,7 @@ def hours_of(heads: ByteRows) -> NDArray[np.uint32]:
 def decrypt_parts(opener: Opener, parts: bytes) -> Opened:
     """Open, check and expand many parts, one after the other. A bad one does not affect others.
 
-    Needs memory for about twice the bytes of the parts: pass some thousands at a time.
+    Needs memory for about twice the bytes of the parts, with shares written out: `datasets.max_parts`.
     """
     size = opener.layout.part_size(opener.place)
     if len(parts) % size:

@@ -11,6 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from maskedlark.core.declared import Bytes, Model
+from maskedlark.core.labels import LabelSpace
 from maskedlark.core.purpose import Purpose
 from maskedlark.core.records import AggregateRecords
 from maskedlark.errors import Truncated, UnsupportedVersion, WrongLength
@@ -18,8 +20,8 @@ from maskedlark.helper import chunk_file
 from maskedlark.helper.errors import DamagedDataset, IngestInterrupted
 from maskedlark.helper.ingest import ChunkWorkers, open_chunk
 from maskedlark.wire.acceptance import Terms
-from maskedlark.wire.datasets import MAX_PARTS
-from maskedlark.wire.report import Opener
+from maskedlark.wire.datasets import MAX_EXPANDED, MAX_PARTS, max_parts
+from maskedlark.wire.report import Opener, ReportLayout
 from tests.unit.helper.cases import DOCUMENT, KEYS, LIFETIME, NOW, measured
 
 LAYOUT = DOCUMENT.layout(Purpose.AGGREGATE)
@@ -158,3 +160,14 @@ def test_a_chunk_file_of_other_parts_is_damaged(tmp_path):
         chunk_file.read(path, np.ones(2, np.bool_), {})
     with pytest.raises(DamagedDataset, match="fewer"):
         chunk_file.read(path, np.ones(4, np.bool_), {})
+
+
+def test_a_small_chunk_cannot_expand_without_limit(tmp_path):
+    """A seed of 16 bytes expands to as many shares as a record shows: 1,024 labels are 8 KiB."""
+    model = Model("wide", (Bytes(1),), (LabelSpace.integers(0, 1023),) * 4)
+    layout = ReportLayout("ads.example", bytes(32), ("helper-0", "helper-1"), (model,))
+    most = max_parts(layout)
+    assert most * layout.part_size(0) <= MAX_EXPANDED < (most + 1) * layout.part_size(0)
+    wide = Opener(layout, 1, {}, Terms(86_400, 0))
+    with pytest.raises(WrongLength, match=f"1 to {most} parts"):
+        open_chunk(wide, b"\2" + bytes(layout.part_size(1) * (most + 1)), tmp_path)

@@ -298,14 +298,14 @@ def test_models_share_the_ceiling_of_training_and_its_delta(tmp_path):
     """ε = 4 and δ = 1e-6 for two models: each has half of δ, half of that for releases; within ε together."""
     ledger, database, _ = ledgers.at(tmp_path)
     ledgers.freeze(ledger, database, DOCUMENT, DATASETS[0], purpose=Purpose.TRAIN)
-    wanted = accountant.noise_for("gaussian", 1, 2.5, 2.5e-7)
+    wanted = accountant.noise_for("gaussian", 1, 2.5, 2.5e-7, mixed=True)
     first = ledger.charge(DOCUMENT, question(1, noise=wanted, kind="gaussian", tag="clicks"))
     epsilon, delta = spent(first)
     assert epsilon == pytest.approx(2.5, rel=1e-3)
     assert delta == 5e-7
     with pytest.raises(BudgetExhausted):
         ledger.charge(DOCUMENT, question(2, noise=wanted, kind="gaussian", tag="basket"))
-    fits = accountant.noise_for("gaussian", 1, 1.4, 2.5e-7)
+    fits = accountant.noise_for("gaussian", 1, 1.4, 2.5e-7, mixed=True)
     ledger.charge(DOCUMENT, question(3, noise=fits, kind="gaussian", tag="basket"))
     with pytest.raises(NotDeclared):
         ledger.charge(DOCUMENT, question(4, noise=1000.0, kind="gaussian", tag="made-up"))

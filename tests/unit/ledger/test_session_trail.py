@@ -105,10 +105,6 @@ def test_single_releases_of_both_kinds_are_charged_for_a_mixture_chosen_on_the_w
     declared = cases.settings()["mechanisms"]
     mechanisms = {**declared, "evaluation": declared["sums"], "cells": declared["gradient"]}
     document = cases.make(k=1, mechanisms=mechanisms)
-    assert Account(document).mixed("clicks")
-    assert Account(document).mixed(None), "a function of one's own may also be over reports to aggregate"
-    assert not Account(cases.make()).mixed("clicks")
-    assert not Account(cases.make(mechanisms={**declared, "evaluation": declared["sums"]})).mixed("clicks")
     ledger, database, _ = ledgers.at(tmp_path)
     ledgers.freeze(ledger, database, document, DATASETS[0], purpose=Purpose.TRAIN)
     ledger.charge(document, question(1, noise=8.0, tag="clicks"))

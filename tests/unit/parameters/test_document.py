@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from maskedlark.core.declared import Bag, Bytes, Category
+from maskedlark.core.labels import LabelSpace
 from maskedlark.errors import InvalidDocument
 from maskedlark.parameters import document
 from maskedlark.parameters.document import NoMechanism
@@ -163,3 +164,13 @@ def test_columns_of_every_kind_come_back_and_decoys_are_as_wide():
     assert document.decode(made.encode()) == made
     assert made.declared_models["clicks"].columns == (Category((1 << 32) - 1), Bytes(3), Bag(9, 2))
     assert (made.trained("clicks").width, made.trained("clicks").features) == (15, 3)
+
+
+def test_the_labels_of_all_models_are_bounded_before_any_space_is_made(monkeypatch):
+    """A document of 200 KB would otherwise take gigabytes at everybody who reads it."""
+    monkeypatch.setattr(LabelSpace, "__post_init__", lambda _: pytest.fail("a space was made"))
+    label = {"kind": "categorical", "value": "purchase", "classes": 65_536}
+    model = {"tag": "wide", "columns": [{"kind": "bytes", "count": 1}], "labels": [label] * 5}
+    given = settings(models=[model | {"gradient_bound": 1.0, "candidates": "pair"}])
+    with pytest.raises(InvalidDocument, match="more than 262144 labels together"):
+        document.parse(json.dumps(given))

@@ -76,6 +76,11 @@ def test_keys_that_no_cell_holds_are_refused_whatever_came_before():
             columns.check_keys({"city": key})
 
 
+def test_half_of_a_surrogate_pair_is_no_text():
+    with pytest.raises(WrongType, match="not UTF-8"):
+        columns.check_key("a\ud800")
+
+
 def test_a_measure_has_a_cell_for_every_declared_key():
     keys: list[list[str | int]] = [[1, -5], ["Rome", ""]]
     rows = columns.aggregate_columns(MEASURE, keys, 2)

@@ -1,0 +1,95 @@
+"""A caller divides a budget by what was seen: an exact search for the best way to do it."""
+
+import math
+
+import numpy as np
+import pytest
+
+from maskedlark.dp.accountant import Charge
+from maskedlark.dp.session_charge import SessionCharge
+from maskedlark.ledger.budget import Account, Entry
+from tests.unit.parameters import cases
+
+EPSILON = 3.0
+GAUSSIAN, LAPLACE = ({"kind": kind, "noise_floor": 0.1} for kind in ("gaussian", "laplace"))
+SESSION = SessionCharge("laplace", 1.0, 1.0, 1, 1, 0.0)
+COLUMN = Charge("laplace", 1.0, 1)
+STEP = 0.005
+LOSSES = np.arange(-12.0, 15.0, STEP)
+
+
+def make(sums, gradient, evaluation, **changes):
+    training = {
+        "adserver": {"epsilon": EPSILON, "delta": 1e-6},
+        "coalition": {"epsilon": EPSILON, "delta": 1e-6},
+    }
+    return cases.make(
+        k=1,
+        budget={"epsilon": EPSILON, "delta": 2e-6},
+        training=training,
+        mechanisms={"sums": sums, "gradient": gradient, "evaluation": evaluation},
+        **changes,
+    )
+
+
+def laplace_delta(epsilon, pure):
+    """The δ at every ε of one Laplace column that costs `pure`."""
+    inside = -np.expm1((np.clip(epsilon, -pure, pure) - pure) / 2)
+    return np.where(epsilon < -pure, -np.expm1(np.minimum(epsilon, 0.0)), inside)
+
+
+def later(value, variance):
+    """The mean of a value of the loss, after another Gaussian release."""
+    reach = math.ceil(10 * math.sqrt(variance) / STEP)
+    density = np.exp(-((np.arange(-reach, reach + 1) * STEP) ** 2) / (2 * variance))
+    moved = np.interp(LOSSES + variance / 2, LOSSES, value)
+    return np.convolve(np.pad(moved, reach, mode="edge"), density / density.sum(), "valid")
+
+
+def best_delta(document, stream, other, looks):
+    """The δ of a caller who looks up to so often, and spends the rest elsewhere when that is best.
+
+    The noise is what the account lets through. Backwards: what the rest is worth, for every loss so far.
+    """
+    noise = Account(document).noise_that_fits(Entry(stream, (b"seen",), Charge("gaussian", 1.0, looks)))
+    assert noise is not None
+    value = np.maximum(0.0, -np.expm1(EPSILON - LOSSES))
+    for seen in reversed(range(looks)):
+        value = later(value, noise**-2)
+        if seen and other is not None:
+            account = Account(document)
+            account.add([Entry(stream, (b"seen",), Charge("gaussian", noise, seen))])
+            least = account.noise_that_fits(other)
+            if least is not None:
+                value = np.maximum(value, laplace_delta(EPSILON - LOSSES, 1 / least))
+    return float(np.interp(0.0, LOSSES, value))
+
+
+@pytest.mark.parametrize(
+    ("stream", "other", "document"),
+    [
+        (None, Entry("clicks", (b"rest",), COLUMN), make(GAUSSIAN, GAUSSIAN, LAPLACE)),
+        ("clicks", Entry(None, (b"rest",), COLUMN), make(LAPLACE, GAUSSIAN, GAUSSIAN)),
+        ("clicks", Entry("clicks", (b"seen",), SESSION, b"id"), make(GAUSSIAN, LAPLACE, GAUSSIAN)),
+    ],
+    ids=["sums, then evaluation", "evaluation, then sums", "evaluation, then a session"],
+)
+def test_no_look_at_gaussian_answers_tells_where_to_spend_the_rest(monkeypatch, stream, other, document):
+    allowed = Account(document).delta(stream)
+    for looks in (2, 12):
+        assert best_delta(document, stream, other, looks) < 0.1 * allowed
+    monkeypatch.setattr(Account, "mixed", False)
+    # The closed form, as if the mixture were fixed. Looking alone gains nothing, so the search is exact.
+    assert best_delta(document, stream, None, 12) == pytest.approx(allowed, rel=0.01)
+    assert best_delta(document, stream, other, 2) > 1.3 * allowed
+    assert best_delta(document, stream, other, 12) > 3 * allowed
+
+
+def test_the_closed_form_is_for_single_gaussian_releases_alone():
+    """A session over unknown batches has no Gaussian loss, whatever its noise."""
+    alone = {"models": [], "decoys": [], "fake_rate": 0.0, "training": None}
+    sums = cases.make(mechanisms={"sums": GAUSSIAN}, **alone)
+    assert not Account(sums).mixed
+    assert Account(cases.make(mechanisms={"sums": GAUSSIAN, "cells": LAPLACE}, **alone)).mixed
+    assert Account(make(GAUSSIAN, GAUSSIAN, GAUSSIAN)).mixed
+    assert Account(cases.make()).mixed
