@@ -97,11 +97,6 @@ def _reports(reports: dict[str, Any]) -> Iterator[dict[str, Any]]:
         ("another origin", under(origin="bds.example") + whole[start:], "WrongOrigin"),
         ("a longer origin", under(origin="ads.example.org") + whole[start:], "WrongOrigin"),
         (
-            "a document that nobody has",
-            under(origin="ads.example", parameters=bytes(32)) + whole[start:],
-            "UndeclaredReport",
-        ),
-        (
             "a purpose that its document does not declare",
             under(origin="ads.example", parameters=known["no keys"].digest) + whole[start:],
             "UndeclaredReport",

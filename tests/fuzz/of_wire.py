@@ -57,10 +57,13 @@ def _reports() -> list[Decoder]:
     layouts = ReportLayouts("ads.example", lambda: [*DOCUMENTS.values()])
 
     def read(data: bytes) -> Head:
-        layout = layouts.find(data, 0)
+        layout = layouts.find(data)
+        if layout is None:
+            return report.decode_head(data)
         prefix, encoded = report.decode_prefix(data)
         assert encoded == layout.prefix == prefix.encode(), "found by its first bytes, it says something else"
         head = layout.head(data)
+        assert head == report.decode_head(data)
         for place in range(len(layout.helpers)):
             assert layout.parts([data], place).tobytes().startswith(head.encode())
         return head
@@ -68,7 +71,7 @@ def _reports() -> list[Decoder]:
     return [
         Decoder(
             "report",
-            ("wire.report.decode_prefix", "wire.report.ReportLayout.head"),
+            ("wire.report.decode_prefix", "wire.report.decode_head", "wire.report.ReportLayout.head"),
             REPORTS,
             read,
             (DecodeError, UploadRefused),
@@ -207,6 +210,7 @@ def _uploads() -> list[Decoder]:
     answers = uploads.encode_answers(
         [
             uploads.Answer(outcome=uploads.Verdict.STORED),
+            uploads.Answer(outcome=uploads.Verdict.LATER),
             uploads.Answer(outcome=uploads.Verdict.REFUSED, error="WrongHour"),
         ]
     )
@@ -223,9 +227,9 @@ def _uploads() -> list[Decoder]:
             "answers to an upload",
             ("wire.uploads.decode_answers",),
             (answers,),
-            lambda data: uploads.decode_answers(data, 2),
+            lambda data: uploads.decode_answers(data, 3),
             (DecodeError,),
-            lambda _, found: uploads.decode_answers(uploads.encode_answers(found), 2) == found,
+            lambda _, found: uploads.decode_answers(uploads.encode_answers(found), 3) == found,
         ),
     ]
 

@@ -32,8 +32,9 @@ export function checkReport(report, origin, documents, now) {
   need(purpose !== undefined, 'OutOfRange', `purpose ${number}`);
   const document = documents.get(hex(reader.take(32)));
   need(decodeText(reader.vector(1, 1, 253)) === origin, 'WrongOrigin', 'a report for another origin');
-  const layout = document?.layouts[purpose];
-  need(layout, 'UndeclaredReport', 'a report under no document of this origin');
+  need(document, 'later', 'a report under a document that is not known so far');
+  const layout = document.layouts[purpose];
+  need(layout, 'UndeclaredReport', 'a report for a purpose that its document does not declare');
   need(report.length === layout.reportBytes, 'WrongLength', `${report.length} bytes, not ${layout.reportBytes}`);
   const id = reader.take(16);
   const hour = reader.number(4);

@@ -574,6 +574,20 @@ MUTANTS = (
         "tests/unit/wire/test_report.py tests/vectors/test_vectors.py",
     ),
     Mutant(
+        "an upload: never waits for the parameter service",
+        SOURCE + "adserver/uploads.py",
+        "            self._want()\n            return None",
+        "            self._ask()\n            return None",
+        "tests/unit/adserver/test_app.py",
+    ),
+    Mutant(
+        "an upload: a report is not refused for want of a document",
+        SOURCE + "adserver/uploads.py",
+        "else Answer(outcome=Verdict.LATER)",
+        "else _refusal(UndeclaredReport)",
+        "tests/unit/adserver/test_uploads.py",
+    ),
+    Mutant(
         "an upload: no helper's key is there twice",
         WIRE + "report.py",
         "if len(set(keys)) < len(keys):",

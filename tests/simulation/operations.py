@@ -62,13 +62,18 @@ class Operations(Life):
             return
         body = uploads.encode_batch([self.made[name].data for name in names])
         with self.acting(None), Remote(f"http://{adserver.host}", adserver.http()) as remote:
-            answers = uploads.decode_answers(
-                remote.post("/v2/reports", body, uploads.CONTENT_TYPE), len(names)
-            )
-            for name, answer in zip(names, answers, strict=True):
-                if answer.outcome is Verdict.REFUSED:
-                    raise Broken(f"a report was refused: {answer.error}")
-                self.acknowledged.add(name)
+            # Twice: the first time the ad server may not have the document.
+            for _ in range(2):
+                answers = uploads.decode_answers(
+                    remote.post("/v2/reports", body, uploads.CONTENT_TYPE), len(names)
+                )
+                for name, answer in zip(names, answers, strict=True):
+                    if answer.outcome is Verdict.REFUSED:
+                        raise Broken(f"a report was refused: {answer.error}")
+                    if answer.outcome is not Verdict.LATER:
+                        self.acknowledged.add(name)
+                if Verdict.LATER not in {answer.outcome for answer in answers}:
+                    break
 
     # The ad server measures.
 

@@ -11,6 +11,7 @@ from unittest import mock
 import anyio.to_thread
 from fastapi import FastAPI
 
+from maskedlark.adserver.uploads import ReportLayouts
 from maskedlark.clock import FixedClock
 from maskedlark.randomness import FixedRandomness
 from maskedlark.storage.errors import StorageUnavailable
@@ -67,8 +68,8 @@ class World:
             helper.rotate()
             helper.start()
         for adserver in self.adservers:
-            adserver.start()
             adserver.publish()
+            adserver.start()
 
     def tick(self) -> None:
         """A step begins."""
@@ -123,7 +124,13 @@ def _folder(folder: Path, host: str) -> Path:
 def world(folder: Path, seed: int, helpers: int, origins: int, servers: Servers) -> Iterator[World]:
     """A world that runs, under faults that can be armed."""
     faults = Faults()
-    with installed(faults), speedups.installed(), mock.patch.object(anyio.to_thread, "run_sync", at_once):
+    with (
+        installed(faults),
+        speedups.installed(),
+        mock.patch.object(anyio.to_thread, "run_sync", at_once),
+        # Threads of their own would make runs differ.
+        mock.patch.object(ReportLayouts, "_want", ReportLayouts._ask),
+    ):
         made = World(folder, seed, helpers, origins, faults, servers)
         try:
             made.start()

@@ -1,7 +1,8 @@
 """The ad server over HTTP: takes uploads, and reports whether it is ready. Run by the ad server."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 
 import prometheus_client
 from fastapi import FastAPI, Request, Response
@@ -27,9 +28,15 @@ def create_app(
     origin: str, reports: Reports, clock: Clock, documents: Documents, limits: Limits | None = None
 ) -> FastAPI:
     """The ad server of one origin, over its table of reports. `documents` has all documents of the origin."""
-    app = FastAPI(title="Masked LARk ad server", docs_url=None, redoc_url=None)
     limits = limits or Limits()
     handler = UploadHandler(origin, reports, clock, documents, limits)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        yield
+        handler.layouts.close()
+
+    app = FastAPI(title="Masked LARk ad server", docs_url=None, redoc_url=None, lifespan=lifespan)
     room = Room(limits.uploads * limits.body_bytes)
     answers.install(app)
     registry = metrics.install(app, "adserver")
@@ -67,7 +74,7 @@ class UploadCounts:
     def __init__(self, registry: CollectorRegistry) -> None:
         self._reports = prometheus_client.Counter(
             "maskedlark_reports",
-            "Reports that were answered: stored, duplicate or refused.",
+            "Reports that were answered: stored, duplicate, later or refused.",
             ["outcome", "reason"],
             registry=registry,
         )

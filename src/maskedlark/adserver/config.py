@@ -38,7 +38,9 @@ class Limits(Settings):
         default=4096, description="reports in one upload: reports = 4096"
     )
     report_bytes: Annotated[int, Field(ge=1 << 8, le=MAX_BYTES)] = Field(
-        default=MAX_BYTES, description=f"the largest report: report_bytes = {MAX_BYTES}"
+        default=MAX_BYTES,
+        description="the largest report. Larger ones are refused for good; the log says if a document "
+        f"declares such: report_bytes = {MAX_BYTES}",
     )
     body_within_s: Annotated[float, Field(gt=0, le=3600)] = Field(
         default=60.0, description="seconds from the first to the last byte of a body: body_within_s = 60"

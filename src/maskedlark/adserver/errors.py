@@ -13,7 +13,7 @@ class WrongOrigin(UploadRefused):
 
 
 class UndeclaredReport(UploadRefused):
-    """The report was made under no document of this origin, or for a purpose that it does not declare."""
+    """The report was made for a purpose that its document does not declare."""
 
 
 class WrongHour(UploadRefused):

@@ -5,7 +5,9 @@ one at a time. So an upload that finds one under way waits, and the first to wak
 """
 
 import logging
+import math
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
@@ -14,14 +16,17 @@ from maskedlark.adserver.config import Limits
 from maskedlark.adserver.errors import Conflict, UndeclaredReport, UploadRefused, WrongHour, WrongOrigin
 from maskedlark.adserver.report_store import Arrival, Outcome, Reports
 from maskedlark.clock import Clock, hour_of
-from maskedlark.errors import DecodeError, MaskedLarkError
+from maskedlark.core.purpose import Purpose
+from maskedlark.errors import DecodeError, WrongLength
 from maskedlark.parameters.document import Document
 from maskedlark.storage.errors import StorageUnavailable
-from maskedlark.web.errors import ServiceAway
 from maskedlark.wire import report, uploads
-from maskedlark.wire.report import ReportLayout
+from maskedlark.wire.report import Prefix, ReportLayout
 from maskedlark.wire.uploads import Answer, Verdict
 
+EVERY_S = 1.0
+"""Between two requests for documents, whoever wants them."""
+SETTLE_S = 5.0
 _LOG = logging.getLogger(__name__)
 
 
@@ -41,50 +46,76 @@ Documents = Callable[[], Iterable[Document]]
 
 
 class ReportLayouts:
-    """The layouts that the documents of an origin declare. Threads may share it."""
+    """The layouts that the documents of an origin declare. Threads may share it.
 
-    def __init__(self, origin: str, documents: Documents) -> None:
-        self._origin, self._documents = origin, documents
-        self._by_prefix: dict[bytes, ReportLayout] = {}
-        self._lock, self._begun, self._ended, self._away = threading.Lock(), 0, 0, False
+    None of them waits: one thread asks for all that is unknown, at most once in `EVERY_S`. Strangers may send
+    any number of random digests, so neither work nor memory may depend on how many there are.
+    """
 
-    @property
-    def moment(self) -> int:
-        """A moment, for `find`: documents that were asked for after it are new enough."""
-        return self._begun
+    def __init__(self, origin: str, documents: Documents, max_bytes: int = report.MAX_BYTES) -> None:
+        self._origin, self._documents, self._max_bytes = origin, documents, max_bytes
+        self._by_prefix: dict[bytes, ReportLayout | None] = {}
+        """None where a document does not declare the purpose."""
+        self._lock, self._wanted, self._begun = threading.Lock(), False, -math.inf
+        self._asker: threading.Thread | None = None
+        self._closed = threading.Event()
+        self._want()
+        self.settle()
 
-    def find(self, data: bytes, arrived: int) -> ReportLayout:
-        """The layout of a report that arrived at this moment."""
-        known = self._by_prefix.get(data[: report.prefix_size(data)])
-        return self._declared(data, arrived) if known is None else known
+    def find(self, data: bytes) -> ReportLayout | None:
+        """The layout of a report. None, and it is asked for, while no document of its digest is known."""
+        key = data[: report.prefix_size(data)]
+        if key not in self._by_prefix:
+            if report.decode_prefix(data)[0].origin != self._origin:
+                raise WrongOrigin("a report for another ad server")
+            self._want()
+            return None
+        if (known := self._by_prefix[key]) is None:
+            raise UndeclaredReport("a report for a purpose that its document does not declare")
+        return known
 
-    def _declared(self, data: bytes, arrived: int) -> ReportLayout:
-        prefix, encoded = report.decode_prefix(data)
-        if prefix.origin != self._origin:
-            raise WrongOrigin("a report for another ad server")
+    def settle(self) -> None:
+        """Wait until all that is unknown was asked for, at most `SETTLE_S`. Run when nobody is served."""
+        if asker := self._asker:
+            asker.join(SETTLE_S)
+
+    def close(self) -> None:
+        """Ask no more. Run when the ad server stops."""
+        self._closed.set()
+        self.settle()
+
+    def _want(self) -> None:
         with self._lock:
-            # Once for all uploads that wait here: strangers must not make us ask for every report of theirs.
-            if self._ended <= arrived:
-                self._ask()
-            away = self._away
-        if encoded not in self._by_prefix:
-            if away:
-                raise ServiceAway("the documents of this origin cannot be asked for now; try again")
-            raise UndeclaredReport(f"a report to {prefix.purpose}, which no document of this digest declares")
-        return self._by_prefix[encoded]
+            self._wanted = True
+            if self._asker is None:
+                asker = threading.Thread(target=self._run, name="documents", daemon=True)
+                asker.start()
+                self._asker = asker
+
+    def _run(self) -> None:
+        while not self._closed.wait(max(0.0, self._begun + EVERY_S - time.monotonic())):
+            # Before asking: what is wanted from now on may be newer than the answer.
+            self._wanted, self._begun = False, time.monotonic()
+            self._ask()
+            with self._lock:
+                if not self._wanted:
+                    self._asker = None
+                    return
 
     def _ask(self) -> None:
-        self._begun += 1
         try:
             for document in self._documents():
-                layouts = [document.layout(purpose) for purpose in document.purposes()]
-                self._by_prefix |= {layout.prefix: layout for layout in layouts}
-            self._away = False
-        except MaskedLarkError as error:
-            # Whatever it is: what is wrong with the service's answer is no reason to refuse a report.
+                for purpose in Purpose:
+                    self._learn(document, purpose)
+        except Exception as error:  # noqa: BLE001 - whatever it is, no report is refused for it
             _LOG.warning("the documents of this origin cannot be had: %s: %s", type(error).__name__, error)
-            self._away = True
-        self._ended = self._begun
+
+    def _learn(self, document: Document, purpose: Purpose) -> None:
+        layout = document.layout(purpose) if purpose in document.purposes() else None
+        key = Prefix(purpose, document.digest, document.origin).encode()
+        if layout and layout.size > self._max_bytes and key not in self._by_prefix:
+            _LOG.error("reports of %d bytes are refused: report_bytes is too small", layout.size)
+        self._by_prefix[key] = layout
 
 
 class UploadHandler:
@@ -94,12 +125,12 @@ class UploadHandler:
         self, origin: str, reports: Reports, clock: Clock, documents: Documents, limits: Limits
     ) -> None:
         self._clock, self._limits = clock, limits
-        self._layouts = ReportLayouts(origin, documents)
+        self.layouts = ReportLayouts(origin, documents, limits.report_bytes)
         self._commits = GroupCommit(reports, limits.reports, limits.body_bytes)
 
     def accept(self, body: bytes) -> list[Answer]:
         """Answers in the reports' order; what is stored is durable. A bad report does not affect others."""
-        framed = uploads.decode_batch(body, self._limits.reports, self._limits.report_bytes)
+        framed = uploads.decode_batch(body, self._limits.reports, report.MAX_BYTES)
         checked = list(self._check(framed))
         arrivals = [each for each in checked if isinstance(each, Arrival)]
         stored = iter(self._commits.store(arrivals) if arrivals else [])
@@ -109,16 +140,22 @@ class UploadHandler:
     def _check(self, framed: Sequence[bytes]) -> Iterator[Arrival | Answer]:
         """Every report as it is to be stored, or why it is not."""
         hour = hour_of(self._clock.now())
-        first, last = hour - self._limits.hours_behind, hour + self._limits.hours_ahead
-        arrived = self._layouts.moment
+        hours = range(hour - self._limits.hours_behind, hour + self._limits.hours_ahead + 1)
         for data in framed:
             try:
-                layout = self._layouts.find(data, arrived)
-                head = layout.head(data)
+                yield self._judge(data, hours)
             except (DecodeError, UploadRefused) as error:
                 yield _refusal(type(error))
-                continue
-            yield Arrival(layout, head, data) if first <= head.hour <= last else _refusal(WrongHour)
+
+    def _judge(self, data: bytes, hours: range) -> Arrival | Answer:
+        if len(data) > self._limits.report_bytes:
+            raise WrongLength(f"a report of more than {self._limits.report_bytes} bytes")
+        layout = self.layouts.find(data)
+        head = layout.head(data) if layout else report.decode_head(data)
+        if head.hour not in hours:
+            raise WrongHour("a report of an hour too far from now")
+        # Never refused for want of a document: the browser may have seen it before us.
+        return Arrival(layout, head, data) if layout else Answer(outcome=Verdict.LATER)
 
 
 class _Upload:

@@ -132,10 +132,15 @@ class Uploader:
             try:
                 progress = self._send(batch)
             except _TryLater as failure:
+                self._size = max(1, self._size // 2)
                 self._fail(failure)
                 return None
-            self._failures, self._not_before = 0, None
+            # Also where every report has to come again: those alone must not fill small batches for ever.
             self._size = min(2 * self._size, self._settings.batch_reports)
+            if progress == Progress():
+                self._fail(_TryLater("the ad server lacks the documents so far"))
+                return None
+            self._failures, self._not_before = 0, None
             return progress
 
     def _draw(self) -> Batch:
@@ -148,7 +153,7 @@ class Uploader:
         return shuffled[: max(1, fitting)]
 
     def _send(self, batch: Batch) -> Progress:
-        """Send a batch until every report is answered; in smaller pieces if it is too large."""
+        """Send a batch, or a smaller piece of it if it is too large. Returns what was settled."""
         try:
             answers = self._post([report for _, report in batch])
         except BodyTooLarge as error:
@@ -160,14 +165,15 @@ class Uploader:
         return self._settle(batch, answers)
 
     def _settle(self, batch: Batch, answers: Sequence[Answer]) -> Progress:
-        taken = []
+        taken, refused = [], 0
         for (key, _), answer in zip(batch, answers, strict=True):
             if answer.outcome is Verdict.REFUSED:
                 self._outbox.refuse(key, str(answer.error))
-            else:
+                refused += 1
+            elif answer.outcome is not Verdict.LATER:
                 taken.append(key)
         self._outbox.acknowledge(taken)
-        return Progress(len(taken), len(batch) - len(taken))
+        return Progress(len(taken), refused)
 
     def _post(self, reports: Sequence[bytes]) -> tuple[Answer, ...]:
         """One upload. Anything but a full answer of the ad server means: try later."""
@@ -191,7 +197,6 @@ class Uploader:
         # Half of it is random: browsers that failed together must not return together.
         wait = math.ceil(wait * (1 + float(self._rng.unit(1)[0])) / 2) + failure.wait_s
         self._failures += 1
-        self._size = max(1, self._size // 2)
         self._not_before = self._clock.now() + wait
         _LOG.warning("upload to %s failed (%s); next attempt in %d s", self._host, failure, wait)
 

@@ -28,13 +28,14 @@ from maskedlark.randomness import Randomness
 from maskedlark.simulate.services import Process, free_port, is_free
 from maskedlark.training.client import Client as TrainingClient
 from maskedlark.web import files, key_file
-from maskedlark.web.errors import NotThere
+from maskedlark.web.errors import NotThere, ServiceAway
 from maskedlark.web.parameters import ParameterClient
 from maskedlark.web.remote import API, Patience, Remote, SignedRemote
 from maskedlark.wire import keys as key_configurations
 from maskedlark.wire import uploads
 from maskedlark.wire.hpke import SealingKey
 from maskedlark.wire.signatures import SigningKey
+from maskedlark.wire.uploads import Answer, Verdict
 
 ORIGIN = "ads.example"
 DAY_S = 86_400
@@ -159,8 +160,7 @@ class LocalCluster:
         # Not closed: the cluster owns the connection and reuses it.
         remote, stored = Remote(self.adserver.address, self.http, _UPLOAD), 0
         for batch in batches:
-            answer = remote.post(f"{API}/reports", uploads.encode_batch(batch), uploads.CONTENT_TYPE)
-            verdicts = uploads.decode_answers(answer, len(batch))
+            verdicts = _judged(remote, batch)
             if refused := [each.error for each in verdicts if each.error]:
                 raise UploadRefused(f"the ad server refused {len(refused)} reports: {refused[0]}")
             stored += len(batch)
@@ -178,6 +178,18 @@ class LocalCluster:
         """Select and send the datasets: frozen at every helper."""
         self.select(client, names)
         return {purpose: client.send(name) for purpose, name in names.items()}
+
+
+def _judged(remote: Remote, batch: Sequence[bytes]) -> Sequence[Answer]:
+    """The ad server's answers, once it has the documents."""
+    end = time.monotonic() + _UPLOAD.within_s
+    while time.monotonic() < end:
+        answer = remote.post(f"{API}/reports", uploads.encode_batch(batch), uploads.CONTENT_TYPE)
+        verdicts = uploads.decode_answers(answer, len(batch))
+        if all(each.outcome is not Verdict.LATER for each in verdicts):
+            return verdicts
+        time.sleep(0.1)
+    raise ServiceAway("the ad server does not get the document of these reports; try again")
 
 
 @contextmanager
@@ -230,13 +242,14 @@ def local_cluster(
         of_helpers = f"workers = {workers}\n{helper_settings}"
         _write_configs(made, database or "sqlite:///reports.sqlite", of_helpers, serving)
         stack.enter_context(service)
-        stack.enter_context(adserver)
         for each in running:
             each.publish(service.address, rng)
         for each in running:
             # Registered before it answers, so that it is stopped if publishing fails.
             stack.push(each.process.launch())
         _published(made, settings)
+        # Now: it asks for documents when it starts, and has the first.
+        stack.enter_context(adserver)
         for each in running:
             each.process.wait()
         yield made

@@ -84,6 +84,11 @@ def decode_prefix(data: bytes) -> tuple[Prefix, bytes]:
     return prefix, data[: len(data) - reader.left]
 
 
+def decode_head(data: bytes) -> Head:
+    """What differs in a report, whatever its document. Run by the ad server before it has the document."""
+    return Head._make(_HEAD.unpack(Reader(data[prefix_size(data) :], "a report").octets(HEAD_BYTES)))
+
+
 @dataclass(frozen=True)
 class ReportLayout:
     """The layout of all reports of one purpose under one document."""

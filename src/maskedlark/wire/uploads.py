@@ -1,10 +1,11 @@
 """Messages between browser and ad server: a batch of reports, and an answer for each.
 
     batch  = version (1 byte), reports, each a vector with 4 bytes of length
-    answer = {"answers": [{"outcome": "stored" | "duplicate" | "refused", "error"?: name}, …]}       JSON
+    answer = {"answers": [{"outcome": "stored" | "duplicate" | "later" | "refused", "error"?: name}, …]}  JSON
 
 Answers are in the order of the reports. Stored and duplicate both mean that the ad server has durably stored
-the report; refused, that it will never accept these bytes, for the named error.
+the report; later, that it lacks the report's document so far, and the same bytes have to be sent again;
+refused, that it will never accept these bytes, for the named error.
 """
 
 from collections.abc import Sequence
@@ -42,6 +43,7 @@ class Verdict(StrEnum):
 
     STORED = "stored"
     DUPLICATE = "duplicate"
+    LATER = "later"
     REFUSED = "refused"
 
 

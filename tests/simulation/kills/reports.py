@@ -66,12 +66,14 @@ class Reports(Killer):
             while True:
                 try:
                     data = remote.post("/v2/reports", body, uploads.CONTENT_TYPE)
-                    break
+                    answers = uploads.decode_answers(data, len(names))
+                    if Verdict.LATER not in {each.outcome for each in answers}:
+                        break
+                    raise ServiceAway("the ad server does not have the document yet")
                 except ServiceAway:
                     if time.monotonic() > last:
                         raise
                     time.sleep(0.02)
-        answers = uploads.decode_answers(data, len(names))
         if any(each.outcome is Verdict.REFUSED for each in answers):
             raise Broken(f"a report was refused: {answers}")
         self.acknowledged.update(names)

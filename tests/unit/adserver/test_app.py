@@ -1,18 +1,30 @@
 import asyncio
 import sqlite3
+import time
 
+import httpx
 import pytest
 
-from maskedlark.adserver import Limits, create_app
+from maskedlark.adserver import Limits, create_app, uploads
 from maskedlark.randomness import FixedRandomness
 from maskedlark.storage import database as database_module
 from maskedlark.storage.errors import StorageUnavailable
 from maskedlark.web.errors import ServiceAway
 from maskedlark.wire.hpke import KEY_ID_BYTES
 from maskedlark.wire.report import HEAD_BYTES
-from maskedlark.wire.uploads import encode_batch
-from tests.unit.adserver.cases import client_of, post, upload
-from tests.unit.adserver.stored import HOUR, ORIGIN, arrivals, clock, data, documents, opened, sealed
+from maskedlark.wire.uploads import CONTENT_TYPE, decode_answers, encode_batch
+from tests.unit.adserver.cases import URL, Asked, client_of, post, upload
+from tests.unit.adserver.stored import (
+    DOCUMENT,
+    HOUR,
+    ORIGIN,
+    arrivals,
+    clock,
+    data,
+    documents,
+    opened,
+    sealed,
+)
 
 LIMITS = Limits(uploads=2, body_bytes=20_000, reports=20, report_bytes=2000)
 
@@ -61,7 +73,8 @@ def test_a_bad_report_is_refused_alone_and_by_name(client, reports):
         good.data[:-1]: "WrongLength",
         good.data + b"\x00": "WrongLength",
         foreign: "WrongOrigin",
-        unknown: "UndeclaredReport",
+        unknown: "later",
+        bytes(2001): "WrongLength",
         one_helper: "WrongLength",
         twice: "DuplicateKey",
         changed.data: "stored",
@@ -112,7 +125,6 @@ def test_the_answer_does_not_depend_on_what_is_sealed(tmp_path):
         (b"\x07", 400, "unsupported-version"),
         (encode_batch(data(2))[:-1], 400, "truncated"),
         (encode_batch([b"x"] * 21), 400, "wrong-length"),
-        (encode_batch([bytes(2001)]), 400, "wrong-length"),
         (b"\x01" + bytes(20_000), 413, "body-too-large"),
     ],
 )
@@ -167,24 +179,66 @@ def test_a_busy_database_acknowledges_nothing_and_says_when_to_come_again(tmp_pa
     database.close()
 
 
-def test_without_the_parameter_service_unknown_documents_are_asked_for_again_later(reports):
-    found = [ServiceAway("nobody listens"), [], documents()]
-
-    def asked():
-        answer = found.pop(0)
-        if isinstance(answer, ServiceAway):
-            raise answer
-        return answer
-
-    client = client_of(create_app(ORIGIN, reports, clock(), asked, LIMITS))
+def test_without_the_parameter_service_it_starts_and_asks_again_later(reports, monkeypatch):
+    monkeypatch.setattr(uploads, "EVERY_S", 0.0)
+    service = Asked(DOCUMENT)
+    service.error = ServiceAway("nobody listens")
+    client = client_of(create_app(ORIGIN, reports, clock(), service, LIMITS))
     assert client.get("/ready").json() == {"status": "ready"}
     response = post(client, encode_batch(data(3)))
-    assert (response.status_code, response.json()["type"]) == (503, "/problems/service-away")
-    assert "nobody listens" not in response.text
-    assert int(response.headers["retry-after"]) > 0
+    assert response.json() == {"answers": [{"outcome": "later"}] * 3}
     assert reports.count() == 0
-    assert said(upload(client, data(3))) == ["UndeclaredReport"] * 3
-    assert said(upload(client, data(3))) == ["stored"] * 3
+    service.error = None
+    while "later" in said(upload(client, data(3))):
+        time.sleep(0.01)
+    assert reports.count() == 3
+
+
+def test_strangers_with_unknown_documents_hold_up_nobody(reports):
+    """More of them than the pool has threads, while the parameter service does not answer."""
+    service = Asked(DOCUMENT)
+    app = create_app(ORIGIN, reports, clock(), service)
+    assert said(upload(client_of(app), data(1))) == ["stored"]
+    service.begun.clear()
+    service.free.clear()
+
+    async def attacked():
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=URL) as client:
+
+            async def send(reports):
+                kind = {"content-type": CONTENT_TYPE}
+                answer = await client.post("/v2/reports", content=encode_batch(reports), headers=kind)
+                return said(decode_answers(answer.content, len(reports)))
+
+            strange = [arrivals(1, parameters=bytes([i]) * 32)[0].data for i in range(50)]
+            strangers = [asyncio.create_task(send([each])) for each in strange]
+            try:
+                async with asyncio.timeout(20):
+                    assert await asyncio.to_thread(service.begun.wait, 20)
+                    assert await send(data(2)) == ["duplicate", "stored"]
+                    assert (await client.get("/ready")).status_code == 200
+                    assert await asyncio.gather(*strangers) == [["later"]] * 50
+                assert not service.free.is_set(), "all of this while the service was silent"
+            finally:
+                service.free.set()
+                await asyncio.wait(strangers)
+
+    asyncio.run(attacked())
+    assert service.times <= 3
+
+
+def test_when_it_stops_it_asks_for_no_more_documents(reports, monkeypatch):
+    monkeypatch.setattr(uploads, "EVERY_S", 3600.0)
+    service = Asked(DOCUMENT)
+    app = create_app(ORIGIN, reports, clock(), service)
+
+    async def lives():
+        async with app.router.lifespan_context(app):
+            await asyncio.to_thread(upload, client_of(app), [arrivals(1, parameters=bytes(32))[0].data])
+
+    asyncio.run(lives())
+    assert said(upload(client_of(app), [arrivals(1, parameters=bytes(32))[0].data])) == ["later"]
+    assert service.times == 1, "the pause was cut short"
 
 
 def scope_of(content_length=None):

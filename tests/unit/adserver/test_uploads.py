@@ -4,8 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,20 +13,21 @@ import pytest
 from sqlalchemy import event
 from sqlalchemy.exc import IntegrityError, OperationalError
 
+from maskedlark.adserver import uploads as module
 from maskedlark.adserver.config import Limits
-from maskedlark.adserver.errors import UndeclaredReport
 from maskedlark.adserver.report_store import Outcome
 from maskedlark.adserver.trusted_parameters import TrustedParameters
 from maskedlark.adserver.uploads import GroupCommit, ReportLayouts, UploadHandler
 from maskedlark.clock import FixedClock
 from maskedlark.core.purpose import Purpose
-from maskedlark.errors import BadSignature, MaskedLarkError, RolledBack, WrongLength
-from maskedlark.parameters.document import Document
+from maskedlark.errors import BadSignature, RolledBack, WrongLength
 from maskedlark.storage.errors import StorageUnavailable
 from maskedlark.web.errors import CorruptCache, ServiceAway, StrangeAnswer, UnknownOrigin
-from maskedlark.wire.uploads import encode_batch
+from maskedlark.wire.report import HEAD_BYTES
+from maskedlark.wire.uploads import Verdict, encode_batch
+from tests.unit.adserver.cases import Asked
 from tests.unit.adserver.crowd import Held, at_once
-from tests.unit.adserver.stored import DOCUMENT, ORIGIN, arrivals, clock, opened
+from tests.unit.adserver.stored import DOCUMENT, HOUR, ORIGIN, arrivals, clock, opened
 from tests.unit.parameters.cases import DOCUMENT_KEY, SERVICE_KEY, make
 from tests.unit.web.service import NOW, AppTransport, Service, away
 
@@ -36,24 +35,6 @@ ROOT = Path(__file__).parents[3]
 STORED, DUPLICATE, CONFLICT = Outcome.STORED, Outcome.DUPLICATE, Outcome.CONFLICT
 MAX_REPORTS, MAX_BYTES = 100, 1 << 20
 NEXT = make(version=2, previous=DOCUMENT.digest.hex(), k=60)
-
-
-class Asked:
-    """The parameter service as an ad server asks it; it can be away, or answer only when it is let."""
-
-    def __init__(self, *documents: Document) -> None:
-        self.documents, self.times = [*documents], 0
-        self.error: MaskedLarkError | None = None
-        self.begun, self.free = threading.Event(), threading.Event()
-        self.free.set()
-
-    def __call__(self) -> list[Document]:
-        self.times += 1
-        self.begun.set()
-        assert self.free.wait(60)
-        if self.error is not None:
-            raise self.error
-        return self.documents
 
 
 def under(document, count=1, seed=b"seed", purpose=Purpose.TRAIN):
@@ -67,11 +48,27 @@ def service():
 
 
 @pytest.fixture
-def accept(tmp_path, service):
+def handler(tmp_path, service, monkeypatch):
+    monkeypatch.setattr(module, "EVERY_S", 0.0)
     database, reports = opened(f"sqlite:///{tmp_path / 'reports.db'}")
-    door = UploadHandler(ORIGIN, reports, clock(), service, Limits())
-    yield lambda sent: [each.error or each.outcome.value for each in door.accept(encode_batch(sent))]
+    made = UploadHandler(ORIGIN, reports, clock(), service, Limits(report_bytes=5000))
+    yield made
+    service.free.set()
+    made.layouts.close()
     database.close()
+
+
+@pytest.fixture
+def accept(handler, service):
+    def accept(sent):
+        """The service answers after the upload was answered."""
+        service.free.clear()
+        found = [each.error or each.outcome.value for each in handler.accept(encode_batch(sent))]
+        service.free.set()
+        handler.layouts.settle()
+        return found
+
+    return accept
 
 
 @pytest.mark.parametrize("purpose", [Purpose.AGGREGATE, Purpose.TRAIN])
@@ -81,26 +78,46 @@ def test_all_reports_of_a_purpose_and_document_have_one_size(accept, purpose):
     assert accept([good[:-1], good + b"\0", good]) == ["WrongLength", "WrongLength", "stored"]
 
 
-def test_the_service_is_asked_for_what_is_not_known_once_an_upload(accept, service):
-    assert accept(under(DOCUMENT, 3)) == ["stored"] * 3
-    assert accept(under(DOCUMENT, 3, b"more")) == ["stored"] * 3
-    assert service.times == 1
-    assert accept([*under(NEXT, 5), *under(make(k=70), 5)]) == ["UndeclaredReport"] * 10
-    assert service.times == 2
-    assert accept(under(NEXT)) == ["UndeclaredReport"], "what was not there before may be there now"
-    assert service.times == 3
+def test_a_report_above_the_operators_limit_is_refused_alone(accept):
+    [good], large = under(DOCUMENT), bytes(5001)
+    assert accept([large, good, large[1:]]) == ["WrongLength", "stored", "UnsupportedVersion"]
+
+
+def test_a_limit_below_what_a_document_declares_is_said_once(service, caplog):
+    size = DOCUMENT.layout(Purpose.TRAIN).size
+    layouts = ReportLayouts(ORIGIN, service, size - 1)
+    layouts._ask()
+    assert caplog.text.count(f"reports of {size} bytes are refused") == 1
+
+
+def test_the_service_is_asked_only_for_what_is_not_known(accept, service):
+    assert service.times == 1, "at the start, for documents that were there before"
+    assert accept([*under(DOCUMENT, 3), *under(DOCUMENT, 3, b"more")]) == ["stored"] * 6
     assert accept([b"\2", *[each.data for each in arrivals(1, origin="other.example")]]) == [
         "Truncated",
         "WrongOrigin",
     ]
-    assert service.times == 3, "no document could make these acceptable"
-
-
-def test_a_report_under_a_document_of_this_moment_is_stored(accept, service):
-    assert accept(under(DOCUMENT)) == ["stored"]
-    service.documents.append(NEXT)
-    assert accept([*under(NEXT, 2), *under(DOCUMENT)]) == ["stored", "stored", "duplicate"]
+    assert service.times == 1, "no document could make these acceptable"
+    assert accept(under(NEXT)) == ["later"]
     assert service.times == 2
+
+
+def test_a_report_under_a_new_document_is_stored_when_it_comes_again(accept, service):
+    sent = [*under(NEXT, 2), *under(DOCUMENT)]
+    assert accept(sent) == ["later", "later", "stored"], "what is known does not wait for the others"
+    service.documents.append(NEXT)
+    assert accept(sent) == ["later", "later", "duplicate"], "the service was asked before it had the document"
+    assert accept(sent) == ["stored", "stored", "duplicate"]
+
+
+def test_a_report_of_no_document_is_refused_when_its_form_or_hour_is_wrong(accept):
+    def at(hour):
+        return arrivals(1, parameters=bytes(32), hour=hour)[0].data
+
+    oldest = HOUR - Limits().hours_behind
+    assert accept([at(HOUR), at(oldest), at(oldest - 1), at(HOUR + 49)]) == ["later"] * 2 + ["WrongHour"] * 2
+    end = len(DOCUMENT.layout(Purpose.TRAIN).prefix) + HEAD_BYTES
+    assert accept([at(HOUR)[:end], at(HOUR)[: end - 1]]) == ["later", "Truncated"]
 
 
 def test_a_purpose_that_the_document_does_not_declare_is_refused(accept, service):
@@ -108,23 +125,24 @@ def test_a_purpose_that_the_document_does_not_declare_is_refused(accept, service
     declared = make(mechanisms={"sums": {"kind": "laplace", "noise_floor": 1.0}}, **changes)
     service.documents.append(declared)
     untrained = [each.data for each in arrivals(1, b"untrained", parameters=declared.digest)]
-    assert accept([*untrained, *under(declared, purpose=Purpose.AGGREGATE)]) == ["UndeclaredReport", "stored"]
+    sent = [*untrained, *under(declared, purpose=Purpose.AGGREGATE)]
+    assert accept(sent) == ["later"] * 2
+    assert accept(sent) == ["UndeclaredReport", "stored"]
 
 
 @pytest.mark.parametrize(
-    "error", [ServiceAway, StrangeAnswer, UnknownOrigin, RolledBack, BadSignature, CorruptCache, WrongLength]
+    "error",
+    [ServiceAway, StrangeAnswer, UnknownOrigin, RolledBack, BadSignature, CorruptCache, WrongLength, OSError],
 )
 def test_nothing_is_refused_for_good_while_the_service_cannot_be_asked(accept, service, error, caplog):
     """Not even when the service says what would be a report's own fault."""
-    assert accept(under(DOCUMENT)) == ["stored"]
     service.error = error("what the service did")
     sent = [*under(NEXT, 2), *under(DOCUMENT, 2, b"known")]
-    with pytest.raises(ServiceAway, match="try again"):
-        accept(sent)
+    assert accept(sent) == ["later"] * 2 + ["stored"] * 2
     assert f"{error.__name__}: what the service did" in caplog.text
-    assert accept(sent[2:]) == ["stored"] * 2, "known documents need no service, and nothing of before stays"
     service.error = None
     service.documents.append(NEXT)
+    assert accept(sent) == ["later"] * 2 + ["duplicate"] * 2
     assert accept(sent) == ["stored"] * 2 + ["duplicate"] * 2
 
 
@@ -134,40 +152,43 @@ def test_documents_that_were_seen_before_need_no_service(tmp_path):
     (first,) = service.publish_chain(1)
     transport, pins = AppTransport(service.app), {ORIGIN: DOCUMENT_KEY.verifying}
     key, http = SERVICE_KEY.verifying, httpx.Client(transport=transport)
-    for face, unknown in ((service.app, UndeclaredReport), (away, ServiceAway)):
+    for face in (service.app, away):
         transport.app = face
         parameters = TrustedParameters("http://parameters.test", key, tmp_path / "cache", at, pins, http=http)
         layouts = ReportLayouts(ORIGIN, partial(parameters.documents, ORIGIN))
         [known], [other] = under(first), under(NEXT)
-        assert layouts.find(known, layouts.moment) == first.layout(Purpose.TRAIN)
-        with pytest.raises(unknown):
-            layouts.find(other, layouts.moment)
+        assert layouts.find(known) == first.layout(Purpose.TRAIN)
+        assert layouts.find(other) is None
+        layouts.close()
     service.store.close()
 
 
-@pytest.mark.parametrize("error", [None, ServiceAway("away")])
-def test_uploads_that_wait_together_ask_once(service, error):
-    layouts, [known], [unknown] = ReportLayouts(ORIGIN, service), under(DOCUMENT), under(NEXT)
-    assert layouts.find(known, layouts.moment) == DOCUMENT.layout(Purpose.TRAIN)
+def test_however_many_are_unknown_they_are_asked_for_one_after_the_other(handler, accept, service):
     service.begun.clear()
     service.free.clear()
-    service.error = error
-
-    def hear(arrived):
-        with pytest.raises(UndeclaredReport if error is None else ServiceAway):
-            layouts.find(unknown, arrived)
-
-    with ThreadPoolExecutor(9) as threads:
-        first = threads.submit(hear, layouts.moment)
-        assert service.begun.wait(60)
-        # These come while it is asked: that answer may be older than their document.
-        arrived = layouts.moment
-        others = [threads.submit(hear, arrived) for _ in range(8)]
-        assert layouts.find(known, arrived) == DOCUMENT.layout(Purpose.TRAIN), "what is known does not wait"
-        service.free.set()
-        for each in (first, *others):
-            each.result(60)
+    sent = [arrivals(1, parameters=bytes([i]) * 32)[0].data for i in range(100)]
+    for each in sent:
+        assert [answer.outcome for answer in handler.accept(encode_batch([each]))] == [Verdict.LATER]
+    assert service.begun.wait(60)
+    # This one comes while it is asked: that answer may be older than its document.
+    assert [answer.outcome for answer in handler.accept(encode_batch(under(NEXT)))] == [Verdict.LATER]
+    service.documents.append(NEXT)
+    service.free.set()
+    handler.layouts.settle()
     assert service.times == 1 + 2
+    assert service.most == 1
+    assert accept(under(NEXT)) == ["stored"]
+
+
+def test_between_two_requests_there_is_a_pause(service, monkeypatch):
+    monkeypatch.setattr(module, "EVERY_S", 3600.0)
+    layouts = ReportLayouts(ORIGIN, service)
+    for _ in range(3):
+        assert layouts.find(under(NEXT)[0]) is None
+    layouts.close()
+    assert service.times == 1, "and whoever stops does not wait for its end"
+    assert layouts._asker is not None
+    assert not layouts._asker.is_alive()
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 import logging
 import sqlite3
 import threading
+import time
 from email.utils import formatdate
 
 import httpx
@@ -19,8 +20,8 @@ from maskedlark.randomness import FixedRandomness, SystemRandomness
 from maskedlark.web.errors import ServiceAway
 from maskedlark.wire import uploads
 from maskedlark.wire.uploads import Answer, Verdict
-from tests.unit.adserver.cases import URL, AppTransport
-from tests.unit.adserver.stored import NOW, ORIGIN, arrivals, clock, data, documents, opened
+from tests.unit.adserver.cases import URL, AppTransport, Asked
+from tests.unit.adserver.stored import DOCUMENT, NOW, ORIGIN, arrivals, clock, data, documents, opened
 from tests.unit.browser.outbox import MemoryOutbox
 
 SMALL = Settings(batch_reports=8, first_wait_s=4, max_wait_s=100)
@@ -224,22 +225,36 @@ def test_a_refused_report_is_kept_aside_with_the_reason(server, reports, at):
 
 
 def test_what_an_ad_server_cannot_judge_for_now_is_sent_again_until_it_is_stored(reports, at):
-    away = [ServiceAway("nobody listens")] * 3
-
-    def asked():
-        if away:
-            raise away.pop()
-        return documents()
-
-    sent = data(12)
-    outbox = MemoryOutbox(sent)
-    sending = uploader(AppTransport(create_app(ORIGIN, reports, clock(), asked)), outbox, at)
-    for left in (2, 1, 0):
-        assert sending.send_due() == Progress()
-        assert (len(away), len(outbox.waiting), outbox.refusals) == (left, 12, {})
+    service = Asked(DOCUMENT)
+    service.error = ServiceAway("nobody listens")
+    outbox, app = MemoryOutbox(data(12)), create_app(ORIGIN, reports, clock(), service)
+    sending = uploader(AppTransport(app), outbox, at)
+    assert sending.send_due() == Progress()
+    assert (len(outbox.waiting), outbox.refusals) == (12, {})
+    assert 2 <= sending.wait_s() <= 4
+    service.error = None
+    while len(outbox.waiting) > 0:
+        time.sleep(0.01)
         at.seconds += sending.wait_s()
-    assert sending.send_due() == Progress(12, 0)
+        sending.send_due()
     assert reports.count() == 12
+
+
+def test_reports_that_are_never_judged_hold_up_no_others_and_come_ever_less_often(reports, at):
+    server = AppTransport(create_app(ORIGIN, reports, clock(), documents))
+    rubbish = [each.data for each in arrivals(3, b"rubbish", parameters=bytes(32))]
+    outbox, way = MemoryOutbox([*rubbish, *data(30)]), Faulty(server, *[answering(503)] * 5)
+    sending = uploader(way, outbox, at)
+    found: list[int] = []
+    while len(found) < 40:
+        sending.send_due()
+        found.append(sending.wait_s())
+        at.seconds += found[-1]
+    assert list(outbox.waiting.values()) == rubbish
+    assert reports.count() == 30
+    assert not outbox.refusals
+    assert min(found[-5:]) >= SMALL.max_wait_s / 2, "and each attempt is as large as it can be"
+    assert len(uploads.decode_batch(way.bodies[-1], 100, 10_000)) == 3
 
 
 def test_a_batch_that_is_too_large_is_halved_and_a_report_that_is_too_large_is_kept_aside(reports, at):

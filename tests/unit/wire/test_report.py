@@ -123,6 +123,16 @@ def test_a_prefix_comes_back():
     assert Prefix(Purpose.TRAIN, b"d" * 32, "a").encode() == b"\2\2" + b"d" * 32 + b"\1a"
 
 
+def test_a_head_is_found_without_its_document():
+    under = layout()
+    for data in to_train(under, [1, 5]):
+        assert report.decode_head(data) == under.head(data)
+        end = len(under.prefix) + HEAD_BYTES
+        assert report.decode_head(data[:end]) == under.head(data)
+        with pytest.raises(Truncated):
+            report.decode_head(data[: end - 1])
+
+
 @pytest.mark.parametrize(
     ("data", "error"),
     [
@@ -201,7 +211,9 @@ def test_some_party_refuses_every_report_with_a_flipped_bit(declared, helpers):
 
     def refusals(data: bytes) -> list[str]:
         try:
-            found = layouts.find(data, -1)
+            found = layouts.find(data)
+            if found is None:
+                return ["later"]
             found.head(data)
         except (DecodeError, UploadRefused) as error:
             return [type(error).__name__]

@@ -81,6 +81,7 @@ ANSWERS = (
     Answer(outcome=Verdict.STORED),
     Answer(outcome=Verdict.REFUSED, error="WrongOrigin"),
     Answer(outcome=Verdict.DUPLICATE),
+    Answer(outcome=Verdict.LATER),
 )
 
 
@@ -91,9 +92,10 @@ def test_answers_come_back_in_order():
             {"outcome": "stored"},
             {"outcome": "refused", "error": "WrongOrigin"},
             {"outcome": "duplicate"},
+            {"outcome": "later"},
         ]
     }
-    assert decode_answers(body, 3) == ANSWERS
+    assert decode_answers(body, 4) == ANSWERS
 
 
 @pytest.mark.parametrize(
