@@ -354,7 +354,8 @@ def _report(truth: Truth, document: Document) -> dict[str, Any]:
         place = [*document.declared_models].index(truth.tag)
         declared = document.trained(truth.tag)
         typed = noised(declared, encode_values(model.columns, truth.shown), rng)
-        drawn, secret = model.mask([[label] for label in truth.secret], real, rng, declared.response())
+        labels = [[label] for label in truth.secret]
+        drawn, secret = model.mask(labels, real, rng, declared.randomised_response)
         row = sharing.byte_rows(typed, len(typed))
         shown = columns.train_columns(place, model, row, drawn)
         candidates = [each[0].tolist() for each in drawn]

@@ -46,7 +46,7 @@ def test_every_label_is_read_from_a_noiseless_sum(world, bits):
 
 def test_noise_on_features_hides_no_label(tmp_path):
     """The paper's variant: features are noised in the browser, and the sum is not noised at all."""
-    noise = local_dp.FeatureNoise(8.0)
+    noise = local_dp.FeatureNoise(8.0, local_dp.LARGEST)
     noised = local_dp.features(ROWS, noise, FixedRandomness(b"feature noise"))
     with desks(tmp_path, document(FEATURES, 1.0), noised, LABELS, FixedRandomness(b"shares")) as made:
         crafted = crafted_weights.craft(ROWS, np.arange(TARGETS))

@@ -40,7 +40,7 @@ def sums(request):
     features, ids = sharing.random_rows(RECORDS, 4, rng), np.zeros((RECORDS, 16), np.uint8)
     truth = [np.array(space.values)[rng.below(len(space), RECORDS) // 2] for space in core.labels]
     assert declared.randomised_response is not None
-    response, real = declared.randomised_response.declared(), np.ones(RECORDS, np.bool_)
+    response, real = declared.randomised_response, np.ones(RECORDS, np.bool_)
 
     def masked(columns):
         shown, secrets = core.mask(columns, real, rng)

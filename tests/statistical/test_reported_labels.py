@@ -87,7 +87,7 @@ def test_estimates_are_unbiased(counts, power):
     """Of the mean, and of the mean square: like a gradient, it is not linear in the label."""
     response = DOCUMENT.trained("basket").randomised_response
     assert response is not None
-    (a, b), values = response.declared().unbiasing(SPACE), np.array(SPACE.values, np.float64) ** power
+    (a, b), values = response.unbiasing(SPACE), np.array(SPACE.values, np.float64) ** power
     records, expected = counts.sum(), quantised() @ values
     assert power == 2 or expected == pytest.approx(TRUTH)
     spread = np.sqrt(reported() @ values**2 - (reported() @ values) ** 2) / a / np.sqrt(records)

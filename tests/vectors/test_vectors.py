@@ -179,7 +179,7 @@ def test_reports_are_made_of_the_truth_and_what_was_drawn(vector):
         trained = declared.trained(vector["tag"])
         typed = noised(trained, good.encode_values(model.columns, vector["shown"]), rng)
         labels = [[label] for label in vector["truth"]]
-        candidates, secret = model.mask(labels, real, rng, trained.response())
+        candidates, secret = model.mask(labels, real, rng, trained.randomised_response)
         assert [each[0].tolist() for each in candidates] == vector["candidates"]
         shown = columns.train_columns(place, model, sharing.byte_rows(typed, len(typed)), candidates)
     assert shown.tobytes().hex() == vector["columns"]

@@ -76,7 +76,7 @@ class Population:
         rows = np.concatenate([features, fakes[drawn]])[order]
         drawn_labels = [np.concatenate([column, np.zeros(len(drawn), int)])[order] for column in labels]
         rows = with_noise(model, rows, self.rng)
-        return rows, *declared.mask(drawn_labels, real, self.rng, model.response())
+        return rows, *declared.mask(drawn_labels, real, self.rng, model.randomised_response)
 
     def measure_columns(
         self, keys: Sequence[Sequence[Key]], values: Sequence[ArrayLike]

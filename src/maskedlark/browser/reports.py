@@ -47,7 +47,7 @@ def with_noise(model: TrainedModel, rows: NDArray[np.uint8], rng: Randomness) ->
     if model.feature_noise is None:
         return rows
     noisy, span = rows.copy(), model.declared().byte_span
-    noisy[:, span] = local_dp.features(rows[:, span], model.feature_noise.declared(), rng)
+    noisy[:, span] = local_dp.features(rows[:, span], model.feature_noise, rng)
     return noisy
 
 
@@ -125,7 +125,7 @@ def make(
         conversions = source.conversions if source else 0
         labels = [[label_of(label, values, conversions)] for label in model.labels]
         declared, place = document.declared_models[model.tag], document.models.index(model)
-        candidates, secrets = declared.mask(labels, real, rng, model.response())
+        candidates, secrets = declared.mask(labels, real, rng, model.randomised_response)
         row = np.frombuffer(features, np.uint8)[None]
         shown = columns.train_columns(place, declared, row, candidates)
     [report] = batch.seal(envelope, place, shown, secrets, [hour_of(now)], rng)

@@ -11,7 +11,7 @@ from maskedlark.core import field, local_dp
 from maskedlark.core.candidates import ALL, CandidatePolicy
 from maskedlark.core.field import FieldArray
 from maskedlark.core.labels import LabelSpace, integers
-from maskedlark.core.local_dp import RandomisedResponse
+from maskedlark.core.local_dp import Declared, RandomisedResponse
 from maskedlark.core.purpose import Purpose
 from maskedlark.errors import NotDeclared
 from maskedlark.randomness import Randomness
@@ -51,14 +51,8 @@ def _check_number(what: str, number: int, most: int) -> None:
         raise NotDeclared(f"{what} is from 1 to {most}, not {number}")
 
 
-class _Column:
-    """An open column of training records. Documents hold it as it is, and refuse unknown settings."""
-
-    __pydantic_config__: ClassVar = {"strict": True, "extra": "forbid"}
-
-
 @dataclass(frozen=True)
-class Bytes(_Column):
+class Bytes(Declared):
     """Byte features: the engine's inputs."""
 
     count: int
@@ -74,7 +68,7 @@ class Bytes(_Column):
 
 
 @dataclass(frozen=True)
-class Category(_Column):
+class Category(Declared):
     """A category, as an index below `size`."""
 
     size: int
@@ -91,7 +85,7 @@ class Category(_Column):
 
 
 @dataclass(frozen=True)
-class Bag(_Column):
+class Bag(Declared):
     """Always `length` categories, as indices below `size`."""
 
     size: int

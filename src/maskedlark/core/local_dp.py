@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal, localcontext
 from functools import lru_cache, partial
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -41,8 +42,14 @@ Cuts = Callable[[int], Sequence[int]]
 """The first n bits, as integers, of ascending irrational cut points in (0, 1)."""
 
 
+class Declared:
+    """Part of a model. Documents hold it as it is, and refuse unknown settings."""
+
+    __pydantic_config__: ClassVar = {"strict": True, "extra": "forbid"}
+
+
 @dataclass(frozen=True)
-class FeatureNoise:
+class FeatureNoise(Declared):
     """Laplace(Δ/ε) on every byte feature.
 
     The guarantee is for features that change by at most `sensitivity` each. Below 255 that relies on the
@@ -50,7 +57,7 @@ class FeatureNoise:
     """
 
     epsilon: float
-    sensitivity: float = LARGEST
+    sensitivity: float
 
     def __post_init__(self) -> None:
         _check_epsilon(self.epsilon)
@@ -67,7 +74,7 @@ class FeatureNoise:
 
 
 @dataclass(frozen=True)
-class RandomisedResponse:
+class RandomisedResponse(Declared):
     """The true label with e^ε times the probability of each other label of its space."""
 
     epsilon: float

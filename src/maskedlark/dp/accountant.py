@@ -80,7 +80,8 @@ def epsilon(charges: Iterable[Charge], delta: float, *, mixed: bool = False) -> 
         raise NotDeclared("Gaussian noise has no epsilon at delta 0: declare a delta, or use Laplace noise")
     if mixed:
         return _renyi(laplace, gaussian, delta)
-    return _laplace(laplace, 0.0) + _gaussian(_one_multiplier(gaussian), delta)
+    noise = 1 / math.sqrt(math.fsum(count / noise / noise for noise, count in gaussian))
+    return _laplace(laplace, 0.0) + _gaussian(noise, delta)
 
 
 _composed = epsilon
@@ -132,10 +133,6 @@ def _renyi(laplace: _Merged, gaussian: _Merged, delta: float) -> float:
         for noise, count in merged:
             accountant.compose(event(min(noise, _RDP_NOISE)), count)
     return float(accountant.get_epsilon(delta / len(_ORDERS)))
-
-
-def _one_multiplier(merged: _Merged) -> float:
-    return 1 / math.sqrt(math.fsum(count / noise / noise for noise, count in merged))
 
 
 @lru_cache(maxsize=4096)

@@ -1,5 +1,6 @@
 """How a session's batches are drawn, as receipts state it, and the charge that follows from it."""
 
+from dataclasses import replace
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
@@ -56,9 +57,7 @@ def session_charge(
         return SessionCharge(kind, noise, 1.0, uses, uses, delta)
     batches = announced(kind, noise, sampling.rate, uses, delta)
     found = SessionCharge(kind, noise, sampling.rate, uses, batches, delta)
-    if crowded(found, records, k, sampling.held_out):
-        return found
-    return SessionCharge(kind, noise, 1.0, uses, batches, delta)
+    return found if crowded(found, records, k, sampling.held_out) else replace(found, rate=1.0)
 
 
 def closed(sampling: Sampling, opened: SessionCharge, used: int) -> ClosedSessionCharge:

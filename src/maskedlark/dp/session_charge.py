@@ -35,7 +35,7 @@ MAX_STEPS = 1 << 20
 QUARTERS = 4
 _END = 1 / 16
 """The part of δ for every earlier end, and for what batches reveal."""
-_WHOLE = 13 / 16
+_WHOLE, _SAMPLED = 13 / 16, 12 / 16
 _APART = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
 """The t of P(loss > ε + t): the best of them is used."""
 _POINTS = 1 << 17
@@ -99,7 +99,7 @@ class ClosedSessionCharge:
         whole = self.session_charge
         if not (0 <= self.steps <= whole.steps and 0 <= self.batches <= min(self.steps, whole.batches)):
             raise NotDeclared("a closed session has no more steps and batches than it had open")
-        if self.steps not in {whole.kept(used) for used in _ends(whole.steps)}:
+        if self.steps not in {whole.kept(end * whole.steps // QUARTERS) for end in range(QUARTERS + 1)}:
             raise NotDeclared("a session ends at one of its quarters")
 
     @property
@@ -108,16 +108,12 @@ class ClosedSessionCharge:
         return self.session_charge.delta if self.steps else 0.0
 
 
-def _ends(steps: int) -> list[int]:
-    """The number of used steps at every end."""
-    return [quarter * steps // QUARTERS for quarter in range(QUARTERS + 1)]
-
-
 def adserver_epsilon(charge: SessionCharge | ClosedSessionCharge) -> float:
     """The ε against the ad server alone. Run by helpers, planners and auditors."""
     if isinstance(charge, ClosedSessionCharge):
         return _at_end(charge, adserver_epsilon, _unknown)
-    return min(coalition_epsilon(charge), _unknown(charge, charge.steps, charge.batches, _sampled(charge)))
+    sampled = _unknown(charge, charge.steps, charge.batches, _SAMPLED * charge.delta)
+    return min(coalition_epsilon(charge), sampled)
 
 
 def coalition_epsilon(charge: SessionCharge | ClosedSessionCharge) -> float:
@@ -143,20 +139,13 @@ def _at_end(closed: ClosedSessionCharge, whole: Callable[[SessionCharge], float]
 def _loss_bound(closed: ClosedSessionCharge, figure: _Figure) -> float:
     """A bound on the loss itself at an early end, except with the end's δ."""
     charge, delta = closed.session_charge, _END * closed.session_charge.delta
-    if charge.mechanism == "laplace":
-        pure = _known(charge, closed.steps, closed.batches, 0.0)
-        if delta == 0:
-            return pure
-    else:
-        pure = math.inf
+    pure = _known(charge, closed.steps, closed.batches, 0.0) if charge.mechanism == "laplace" else math.inf
+    if delta == 0:  # Only sessions with Laplace noise have none.
+        return pure
     bounds = [
         figure(charge, closed.steps, closed.batches, delta * -math.expm1(-apart)) + apart for apart in _APART
     ]
     return min(pure, *bounds)
-
-
-def _sampled(charge: SessionCharge) -> float:
-    return (_WHOLE - _END) * charge.delta
 
 
 def _unknown(charge: SessionCharge, steps: int, batches: int, delta: float) -> float:
@@ -219,7 +208,7 @@ def announced(
 
     allowed = _UNHEARD  # Laplace noise is not amplified: there is nothing hidden to spoil.
     if kind == "gaussian":
-        allowed = _rare(delta, sampled_epsilon(noise, rate, steps, (_WHOLE - _END) * delta)) / QUARTERS
+        allowed = _rare(delta, sampled_epsilon(noise, rate, steps, _SAMPLED * delta)) / QUARTERS
     draws = steps if kept is None else kept
     return bisect_left(range(draws), 1, key=lambda batches: binom.sf(batches, draws, rate) <= allowed)
 

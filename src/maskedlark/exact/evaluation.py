@@ -94,14 +94,5 @@ def histogram(
     first = sum(column.shape[1] for column in records.candidates[:label])
     candidates = records.candidates[label]
     masks = records.masks[:, first : first + candidates.shape[1]]
-    group = buckets_of[:, None] * len(space) + _place(space, candidates)
+    group = buckets_of[:, None] * len(space) + space.index(candidates)
     return field.total_by(masks.ravel(), group.ravel(), scale.buckets * len(space))
-
-
-def _place(space: LabelSpace, labels: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The positions of labels in their space. Refuses labels outside it."""
-    values = np.array(space.values)
-    place = np.minimum(np.searchsorted(values, labels), len(values) - 1)
-    if (values[place] != labels).any():
-        raise RecordsDoNotFit("a candidate is not in its label space")
-    return place

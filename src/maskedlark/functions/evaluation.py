@@ -89,11 +89,6 @@ class EvaluationQuery(ModelQuery):
             columns.append(Column(f"label {number}", sensitivity, 1, scale.buckets * len(space)))
         return (TableSchema((), tuple(columns)),)
 
-    def try_out(self) -> None:
-        """Score one row, to refuse weights and scales out of range before anything is charged."""
-        row = np.zeros((1, self.network.features), np.uint8)
-        exact.buckets(self.network, self.weights, row, self.scales)
-
     def share_of(self, records: TrainingRecords) -> list[FieldArray]:
         """A histogram per label."""
         masked = gradient.Records.of(records)
@@ -117,9 +112,10 @@ class Evaluation(ModelFunction, Function):
         scales = tuple(Scale(**scale.model_dump()) for scale in asked.scales)
         _check_scales(scales, spaces)
         part = None if asked.part == "all" else Part(asked.part, asked.held_out)
-        question = EvaluationQuery(asked.tag, asked.model.network, asked.quantised(), scales, spaces, part)
-        question.try_out()
-        return question
+        network, sent = asked.model.network, asked.quantised()
+        # Scores one row, to refuse weights and scales out of range before anything is charged.
+        exact.buckets(network, sent, np.zeros((1, network.features), np.uint8), scales)
+        return EvaluationQuery(asked.tag, network, sent, scales, spaces, part)
 
 
 def _check_scales(scales: Sequence[Scale], spaces: Sequence[LabelSpace]) -> None:

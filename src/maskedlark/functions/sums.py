@@ -94,18 +94,15 @@ class SumsQuery(Query):
         measured = [records for records in datasets if isinstance(records, AggregateRecords)]
         assert len(measured) == len(datasets), "sums are over reports to aggregate"
         keys = Keys(measured, [(where.key, where.allows) for where in self.arguments.where])
-        shares = [keys.selected([records.shares[:, place] for records in measured]) for place in self._places]
+        names = (COUNT, *self.document.measure.names)
+        places = [names.index(name) for name in self.arguments.values]
+        shares = [keys.selected([records.shares[:, place] for records in measured]) for place in places]
         return [self._table(keys, schema, shares, k) for schema in self.schemas]
 
     def _table(self, keys: Keys, schema: TableSchema, shares: Sequence[FieldArray], k: int) -> Table:
         groups = group(keys, schema.by, k)
         totals = tuple(groups.totals(share)[:, None] for share in shares)
         return Table(groups.rows, groups.records, totals)
-
-    @property
-    def _places(self) -> list[int]:
-        names = (COUNT, *self.document.measure.names)
-        return [names.index(name) for name in self.arguments.values]
 
     def _column(self, name: str) -> Column:
         if name == COUNT:

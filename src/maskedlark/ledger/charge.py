@@ -9,12 +9,7 @@ from maskedlark.dp.accountant import Charge
 from maskedlark.dp.sampling import Sampling
 from maskedlark.dp.session_charge import SessionCharge
 from maskedlark.ledger.budget import Cost, Entry
-from maskedlark.ledger.receipt import (
-    Balance,
-    OpenedReceipt,
-    ReleaseReceipt,
-    SignedReceipt,
-)
+from maskedlark.ledger.receipt import Balance, OpenedReceipt, ReleaseReceipt, SignedReceipt
 
 
 @dataclass(frozen=True)

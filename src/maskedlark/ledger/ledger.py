@@ -256,12 +256,13 @@ class Ledger:
             rows.expire(connection, now)
 
     def restore_receipts(self, connection: Connection, origin: str, lost: Sequence[SignedReceipt]) -> None:
-        """Append receipts of ours that were lost and then supplied. Run by a recovery."""
+        """Append receipts of ours that were lost and then supplied; slots stay taken. Run by a recovery."""
         self.database.insert_new(connection, rows.HEADS, [(origin, 0)])
         for signed in lost:
             rows.put_back(connection, signed)
             if isinstance(made := signed.claimed(), OpenedReceipt):
-                session_rows.reserve_again(connection, made)
+                datasets = [bytes.fromhex(dataset) for dataset in made.datasets]
+                session_rows.reserve(connection, made.origin, datasets, made.slots, made.steps)
 
     def close(self, connection: Connection, document: Document, before: ChainHead) -> SignedReceipt:
         """Continue after lost receipts: what they may have cost counts as spent. Run by a recovery.

@@ -43,7 +43,7 @@ RECEIPTS = sa.Table(
     sa.Column("receipt", sa.LargeBinary, nullable=False),
     sa.UniqueConstraint("origin", "request"),
 )
-_COPIES = sa.Table("ledger_copies", TABLES, sa.Column("taken", sa.BigInteger, primary_key=True))
+COPIES = sa.Table("ledger_copies", TABLES, sa.Column("taken", sa.BigInteger, primary_key=True))
 _CLOSED = sa.Table(
     "ledger_closed",
     TABLES,
@@ -167,17 +167,12 @@ def entries(
 
 def is_copy(connection: sa.Connection) -> bool:
     """Whether this ledger was restored from a backup and not yet recovered."""
-    return connection.execute(sa.select(_COPIES).limit(1)).first() is not None
+    return connection.execute(sa.select(COPIES).limit(1)).first() is not None
 
 
 def mark_copy(connection: sa.Connection, taken: int) -> None:
     """Mark a backup's ledger as a copy. Never call it on the ledger itself."""
-    connection.execute(sa.insert(_COPIES).values(taken=taken))
-
-
-def unmark(connection: sa.Connection) -> None:
-    """Remove the mark: the ledger was recovered."""
-    connection.execute(sa.delete(_COPIES))
+    connection.execute(sa.insert(COPIES).values(taken=taken))
 
 
 def refuse_copy(connection: sa.Connection) -> None:

@@ -12,10 +12,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from maskedlark.ledger import rows
 from maskedlark.ledger.errors import NoSuchSession, SlotTaken
-from maskedlark.ledger.receipt import OpenedReceipt
-from maskedlark.ledger.rows import RECEIPTS, TABLES
+from maskedlark.ledger.rows import COPIES, RECEIPTS, TABLES
 from maskedlark.wire.report import MAX_ORIGIN
 
 LOST = 0
@@ -82,12 +80,6 @@ def reserve(
         connection.execute(sa.insert(_SLOTS).values(**row))
 
 
-def reserve_again(connection: sa.Connection, opened: OpenedReceipt) -> None:
-    """Keep the slots of a lost session reserved. Run by a recovery."""
-    datasets = [bytes.fromhex(dataset) for dataset in opened.datasets]
-    reserve(connection, opened.origin, datasets, opened.slots, opened.steps)
-
-
 def add(connection: sa.Connection, origin: str, request: bytes, opened: int, steps: int, body: bytes) -> None:
     """Store a new session and the request that opened it. `opened`: its receipt's number."""
     row = {"origin": origin, "request": request, "opened": opened, "steps": steps, "body": body}
@@ -145,5 +137,5 @@ def close(connection: sa.Connection, origin: str, session: bytes, number: int) -
 
 def end_recovery(connection: sa.Connection) -> None:
     """A copy becomes the ledger. Its open sessions may have lost steps: they end, and count as a whole."""
-    rows.unmark(connection)
+    connection.execute(sa.delete(COPIES))
     connection.execute(sa.update(_SESSIONS).where(_SESSIONS.c.closed.is_(None)).values(closed=LOST))

@@ -142,14 +142,11 @@ class Document(Canonical):
             raise ValueError(
                 "models are declared without ceilings: add training.adserver and training.coalition"
             )
-        if self.training and self.training.adserver.delta > self.budget.delta:
-            raise ValueError(
-                "training may cost a source more delta than its whole budget: lower training.adserver"
-            )
-        if self.training and self.training.adserver.epsilon > self.budget.epsilon:
-            raise ValueError(
-                "training may cost a source more epsilon than its whole budget: lower training.adserver"
-            )
+        for name in ("delta", "epsilon"):
+            if self.training and getattr(self.training.adserver, name) > getattr(self.budget, name):
+                raise ValueError(
+                    f"training may cost a source more {name} than its whole budget: lower training.adserver"
+                )
         names = {value.name for value in self.values}
         for model in self.models:
             if missing := [

@@ -76,7 +76,7 @@ def _coefficients(declared: TrainedModel) -> tuple[NDArray[np.int64], NDArray[np
     assert response is not None, "who is unbiased was randomised"
     kept, off = [], []
     for label in declared.labels:
-        a, b = response.declared().unbiasing(label.space())
+        a, b = response.unbiasing(label.space())
         size, taken = len(label.space()), round(UNIT * b / a)
         # 1 / a = 1 + size · b / a: from the same rounded number, so what all candidates share stays exact.
         kept += [UNIT + size * taken] * size

@@ -146,27 +146,6 @@ def label_count(given: object) -> int:
     return max(0, min(count, MAX_LABELS))
 
 
-class FeatureNoise(Settings):
-    """Local DP: Laplace(sensitivity / epsilon) on every byte feature, once per source."""
-
-    epsilon: Annotated[float, Field(ge=local_dp.MIN_EPSILON, le=local_dp.MAX_EPSILON)]
-    sensitivity: Annotated[float, Field(ge=1, le=local_dp.LARGEST)]
-
-    def declared(self) -> local_dp.FeatureNoise:
-        """Converted to the core's type."""
-        return local_dp.FeatureNoise(self.epsilon, self.sensitivity)
-
-
-class RandomisedResponse(Settings):
-    """Local DP on labels: the truth with the odds that epsilon allows, else another label."""
-
-    epsilon: Annotated[float, Field(ge=local_dp.MIN_EPSILON, le=local_dp.MAX_EPSILON)]
-
-    def declared(self) -> local_dp.RandomisedResponse:
-        """Converted to the core's type."""
-        return local_dp.RandomisedResponse(self.epsilon)
-
-
 class TrainedModel(Settings):
     """A model: its tag, columns, labels, candidates, the gradient bound, and optional local DP."""
 
@@ -182,8 +161,8 @@ class TrainedModel(Settings):
     gradient_bound: Annotated[float, Field(ge=1e-6, le=1e6)]
     encoder: Hex32 | None = None
     """The SHA-256 of the saved encoder that makes the features, if there is one."""
-    feature_noise: FeatureNoise | None = None
-    randomised_response: RandomisedResponse | None = None
+    feature_noise: local_dp.FeatureNoise | None = None
+    randomised_response: local_dp.RandomisedResponse | None = None
 
     @model_validator(mode="after")
     def _fitting(self) -> "TrainedModel":
@@ -209,14 +188,10 @@ class TrainedModel(Settings):
             return Sample(self.sample)
         return ALL if self.candidates == "all" else Pair()
 
-    def response(self) -> local_dp.RandomisedResponse | None:
-        """How labels are randomised, converted to the core's type."""
-        return self.randomised_response.declared() if self.randomised_response else None
-
     def promised(self) -> local_dp.Guarantee:
         """What local noise alone guarantees a source for all that it reveals under this tag."""
-        noise = self.feature_noise.declared() if self.feature_noise and self.only_bytes else None
-        return local_dp.guarantee(self.width, noise, [self.response()] * len(self.labels))
+        noise = self.feature_noise if self.only_bytes else None
+        return local_dp.guarantee(self.width, noise, [self.randomised_response] * len(self.labels))
 
     def declared(self) -> Model:
         """Converted to the core's type. Raises if there is no such model."""

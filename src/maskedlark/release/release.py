@@ -26,14 +26,7 @@ from maskedlark.dp import mechanisms, sampling
 from maskedlark.dp.accountant import Charge
 from maskedlark.dp.session_charge import SessionCharge
 from maskedlark.errors import BadArguments, Expired, FieldOverflow, ReleaseRefused
-from maskedlark.functions.function import (
-    AnyFunction,
-    Column,
-    Function,
-    Query,
-    SteppedFunction,
-    Table,
-)
+from maskedlark.functions.function import AnyFunction, Column, Function, Query, SteppedFunction, Table
 from maskedlark.ledger.budget import Cost
 from maskedlark.ledger.charge import QueryCharge, SessionTerms, engine
 from maskedlark.ledger.errors import AnswerLost
@@ -99,7 +92,6 @@ class _Job:
     asked: bytes
     """A digest of the request, by which a kept answer is found again."""
     scope: Scope
-    seeds: tuple[bytes, ...]
     query: Query
     noise: float | None
     is_hidden: bool
@@ -159,7 +151,6 @@ class Release:
                 charge.request,
                 charge.request_digest,
                 scope,
-                seeds,
                 query,
                 request.noise,
                 query.part is not None,
@@ -207,7 +198,6 @@ class Release:
                 session_id,
                 hashlib.sha256(step.to_bytes(8, "big") + digest).digest(),
                 scope,
-                seeds,
                 query,
                 request.noise,
                 True,
@@ -237,7 +227,7 @@ class Release:
         shares = job.query.share(job.records(), document.k)
         tables = list(_noised(job, shares, seed_of))
         columns = [column for table in tables for column in table.columns]
-        key, helpers = zero_sum.key(job.seeds, *job.mask_context(columns)), document.helpers
+        key, helpers = zero_sum.key(job.scope.seeds, *job.mask_context(columns)), document.helpers
         place = [each.name for each in helpers].index(self._helper)
         masked = zero_sum.masked(messages.flat(tables), key, place, len(helpers))
         widths = [[column.shape[1] for column in table.columns] for table in tables]

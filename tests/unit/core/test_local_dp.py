@@ -48,13 +48,13 @@ def test_a_sensitivity_that_makes_no_sense_is_refused(nonsense):
 @pytest.mark.parametrize("rows", [np.zeros((2, 3)), np.zeros(3, np.uint8), np.zeros((2, 3), np.int64)])
 def test_only_rows_of_bytes_are_noised(rows):
     with pytest.raises(NotDeclared, match="rows of bytes"):
-        local_dp.features(rows, FeatureNoise(1.0), RNG)
+        local_dp.features(rows, FeatureNoise(1.0, local_dp.LARGEST), RNG)
 
 
 @pytest.mark.parametrize("shape", [(0, 3), (4, 0), (1, 1), (7, 5)])
 def test_shape_and_input_stay_as_they_are(shape):
     rows = np.full(shape, 9, np.uint8)
-    noisy = local_dp.features(rows, FeatureNoise(0.1), RNG)
+    noisy = local_dp.features(rows, FeatureNoise(0.1, local_dp.LARGEST), RNG)
     assert noisy.shape == shape
     assert noisy.dtype == np.uint8
     assert (rows == 9).all()
@@ -194,7 +194,7 @@ def test_the_guarantee_is_for_the_whole_record():
 
 def test_a_part_without_noise_is_promised_nothing():
     assert local_dp.guarantee(1, None, [RandomisedResponse(1.0)]).total == math.inf
-    assert local_dp.guarantee(3, FeatureNoise(1.0), [None]).total == math.inf
+    assert local_dp.guarantee(3, FeatureNoise(1.0, local_dp.LARGEST), [None]).total == math.inf
     assert local_dp.guarantee(0, None, [RandomisedResponse(1.0)]).total == 1.0
     with pytest.raises(NotDeclared, match="0 features or more"):
         local_dp.guarantee(-1)

@@ -23,7 +23,7 @@ ALLOWED = {
     "maskedlark.ledger.charge.QueryCharge": {PIPELINE},
     "maskedlark.ledger.receipt.sign": {"ledger/ledger.py"},
     "maskedlark.ledger.rows.append": {"ledger/ledger.py", "ledger/rows.py"},
-    "maskedlark.ledger.session_rows.reserve": {"ledger/ledger.py", "ledger/session_rows.py"},
+    "maskedlark.ledger.session_rows.reserve": {"ledger/ledger.py"},
     "maskedlark.ledger.session_rows.take_step": {"ledger/sessions.py"},
     # Of an instance, whatever its name: the laws of noise, and the ledger. Candidates are drawn too.
     ".draw": {"dp/mechanisms.py", "core/declared.py"},
