@@ -84,8 +84,7 @@ class Seeds:
         gone = select(DATASETS.c.digest).where(
             DATASETS.c.origin == SEEDS.c.origin, DATASETS.c.state == EXPIRED
         )
-        with self._database.write() as connection:
-            connection.execute(delete(SEEDS).where(SEEDS.c.dataset.in_(gone)))
+        self._database.change(delete(SEEDS).where(SEEDS.c.dataset.in_(gone)))
         self._unsealed.clear()
 
     def _stored(self, document: Document, dataset: bytes) -> bytes | None:
