@@ -147,7 +147,7 @@ class Datasets:
 
     def close(self) -> None:
         """End the workers."""
-        self._ingest.close()
+        self._ingest.workers.close()
 
     def _load(self, origin: str, digest: bytes) -> FrozenDataset:
         query = select(DATASETS).where(DATASETS.c.origin == origin, DATASETS.c.digest == digest)

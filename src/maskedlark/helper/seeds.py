@@ -81,9 +81,8 @@ class Seeds:
 
     def expire(self) -> None:
         """Delete the seeds of expired datasets: they could unmask answers."""
-        gone = select(DATASETS.c.digest).where(
-            DATASETS.c.origin == SEEDS.c.origin, DATASETS.c.state == EXPIRED
-        )
+        expired = DATASETS.c.origin == SEEDS.c.origin, DATASETS.c.state == EXPIRED
+        gone = select(DATASETS.c.digest).where(*expired)
         self._database.change(delete(SEEDS).where(SEEDS.c.dataset.in_(gone)))
         self._unsealed.clear()
 
