@@ -42,7 +42,6 @@ from maskedlark.wire.signatures import VerifyingKey
 Published = Callable[[str], Sequence[Document]]
 """All documents of an origin, fetched now; empty if it never published any."""
 
-
 _PUT_BACK = (
     "put the newest anchor back. If it is lost, hand in all receipts that can be had and run this with "
     "--anchor-lost: all accounts are closed then"
