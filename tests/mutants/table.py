@@ -254,7 +254,7 @@ MUTANTS = (
     Mutant(
         "the seed: goes with its dataset",
         HELPER + "seeds.py",
-        "connection.execute(delete(SEEDS).where(SEEDS.c.dataset.in_(gone)))",
+        "self._database.change(delete(SEEDS).where(SEEDS.c.dataset.in_(gone)))",
         "pass",
         "tests/unit/helper/test_seeds.py",
     ),

@@ -50,15 +50,14 @@ class Explained:
             grouped = f" by {', '.join(column.by)}" if column.by else ""
             width = f"{column.half_width:,.0f} at {self.confidence * 100:g} %"
             lines.append(f"  {column.name}{grouped}: std. error {column.error:,.1f}, ± {width}")
-        lines.append(self._cost())
-        return "\n".join(lines)
-
-    def _cost(self) -> str:
-        charged, left = _shown(self.charged_epsilon), _shown(self.left_epsilon)
-        if self.fits:
-            return f"It would cost ε = {charged} and leave {left}. Nothing was spent."
         fits = "no noise fits" if self.noise_that_fits is None else f"noise {self.noise_that_fits:g} fits"
-        return f"It would cost ε = {charged}, which is more than is left; {fits}. Nothing was spent."
+        left = (
+            f" and leave {_shown(self.left_epsilon)}"
+            if self.fits
+            else f", which is more than is left; {fits}"
+        )
+        lines.append(f"It would cost ε = {_shown(self.charged_epsilon)}{left}. Nothing was spent.")
+        return "\n".join(lines)
 
     def to_json(self) -> str:
         """Everything, as one JSON object."""

@@ -140,9 +140,8 @@ def selections(connection: sa.Connection) -> Iterator[Selection]:
 def newest(connection: sa.Connection) -> int:
     """When the last report was received; 0 if there is none."""
     latest = sa.select(sa.func.max(_REPORTS.c.received))
-    return max(
-        (connection.scalar(latest.where(each.where())) or 0 for each in selections(connection)), default=0
-    )
+    times = [connection.scalar(latest.where(each.where())) or 0 for each in selections(connection)]
+    return max(times, default=0)
 
 
 def delete_some(connection: sa.Connection, selection: Selection, limit: int) -> int:

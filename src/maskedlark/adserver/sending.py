@@ -28,7 +28,6 @@ from maskedlark.wire.datasets import ChunkAnswer, State
 IN_FLIGHT = 4
 """Chunks on their way to one helper at a time; this also bounds memory."""
 
-
 Progress = Callable[[str, int, int], object]
 """Called with helper, reports sent and reports in all: by several threads, never by two at once."""
 

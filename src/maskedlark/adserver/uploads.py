@@ -40,7 +40,6 @@ _ANSWERS = {
     Outcome.CONFLICT: _refusal(Conflict),
 }
 
-
 Documents = Callable[[], Iterable[Document]]
 """Asks for all documents of the origin, now: raises if they cannot be had, after those seen before."""
 

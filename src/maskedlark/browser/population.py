@@ -23,7 +23,7 @@ from maskedlark.errors import NotDeclared
 from maskedlark.parameters.document import Document
 from maskedlark.randomness import Randomness
 from maskedlark.wire import batch, columns
-from maskedlark.wire.batch import Chunk, Envelope
+from maskedlark.wire.batch import Envelope
 from maskedlark.wire.columns import Key
 from maskedlark.wire.hpke import SealingKey
 
@@ -116,14 +116,10 @@ class Population:
         )
         with Progress(console=Console(stderr=True), transient=True, disable=not self.progress) as bar:
             task = bar.add_task("browsers make reports", total=len(shown))
-            for made in self._run(chunks):
+            sealed = (batch.seal(*chunk, self.rng) for chunk in chunks)
+            for made in self.pool.map(batch.seal_apart, chunks) if self.pool else sealed:
                 bar.advance(task, len(made))
                 yield made
-
-    def _run(self, chunks: Iterator[Chunk]) -> Iterator[list[bytes]]:
-        if self.pool is None:
-            return (batch.seal(*chunk, self.rng) for chunk in chunks)
-        return self.pool.map(batch.seal_apart, chunks)
 
 
 def processes(count: int) -> ProcessPoolExecutor:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -176,7 +177,7 @@ def recover(
     if anchor_lost or close:
         whose = "all origins" if anchor_lost else ", ".join(close)
         typer.confirm(f"Close for good what {whose} published until now?", abort=True, err=True)
-    asked, published = RecoveryOptions(anchor_lost, close), recovery.shown_by(settings, clock)
+    asked, published = RecoveryOptions(anchor_lost, close), partial(recovery.shown_by, settings, clock)
     done = recovery.recover(settings, signed, asked, published, clock, SystemRandomness())
     fields = {
         "put_back": done.put_back,

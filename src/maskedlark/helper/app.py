@@ -28,7 +28,6 @@ from maskedlark.wire.datasets import (
     MAX_DATASET_NAME,
     NAME_PATTERN,
     FreezeRequest,
-    NewDataset,
 )
 from maskedlark.wire.keys import KEYS_TYPE
 from maskedlark.wire.message import Hex16, Hex32
@@ -138,11 +137,9 @@ def _add_datasets(app: FastAPI, service: Service, signed: SignedWork, counts: He
     @app.post(path, openapi_extra=answers.taking(JSON_TYPE))
     async def begin(name: Name, request: Request) -> Response:
         """Begin a dataset. Idempotent: again it returns the dataset's state."""
-
-        def opened(origin: str, body: bytes) -> bytes:
-            return service.open_dataset(origin, name, NewDataset.decode(body)).encode()
-
-        return await signed.run_with_body(request, JSON_TYPE, MAX_OPENING, opened)
+        return await signed.run_with_body(
+            request, JSON_TYPE, MAX_OPENING, lambda origin, body: service.open_dataset(origin, name, body)
+        )
 
     @app.get(path)
     async def state(name: Name, request: Request) -> Response:
@@ -214,11 +211,10 @@ def _add_training(app: FastAPI, service: Service, signed: SignedWork) -> None:
     @app.post(API + "/seeds/{dataset}/message", status_code=204, openapi_extra=answers.taking(JSON_TYPE))
     async def accept(dataset: Digest, request: Request) -> Response:
         """Accept the first helper's seed."""
-
-        def accepted(origin: str, body: bytes) -> None:
-            service.accept_seed(origin, bytes.fromhex(dataset), body)
-
-        return await signed.run_with_body(request, JSON_TYPE, MAX_SEED, accepted)
+        digest = bytes.fromhex(dataset)
+        return await signed.run_with_body(
+            request, JSON_TYPE, MAX_SEED, lambda origin, body: service.accept_seed(origin, digest, body)
+        )
 
     @app.post(API + "/sessions", openapi_extra=answers.taking(JSON_TYPE))
     async def begin(request: Request) -> Response:

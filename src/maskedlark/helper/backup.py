@@ -183,8 +183,7 @@ def _copy_database(database: Database, path: Path, now: int) -> Sequence[Dataset
 
 
 def _frozen(database: Database) -> Sequence[DatasetRow]:
-    with database.read() as connection:
-        return connection.execute(select(DATASETS).where(DATASETS.c.state == FROZEN)).all()
+    return database.rows(select(DATASETS).where(DATASETS.c.state == FROZEN))
 
 
 def _copy_parameters(source: Path, folder: Path) -> dict[str, Copied]:

@@ -97,12 +97,9 @@ class DatasetContext:
 
     def finish_aborts(self) -> None:
         """Free the ids of aborted datasets, some at a time, and remove them."""
-        with self.database.read() as connection:
-            numbers = connection.scalars(select(DATASETS.c.number).where(DATASETS.c.state == ABORTED)).all()
-        for number in numbers:
+        for (number,) in self.database.rows(select(DATASETS.c.number).where(DATASETS.c.state == ABORTED)):
             self.ids.free_chunks(delete(CHUNKS), CHUNKS.c.dataset == number)
-            with self.database.write() as connection:
-                connection.execute(delete(DATASETS).where(DATASETS.c.number == number))
+            self.database.change(delete(DATASETS).where(DATASETS.c.number == number))
             shutil.rmtree(self.folder(number), ignore_errors=True)
 
     def sweep_all(self) -> None:

@@ -26,13 +26,7 @@ from maskedlark.helper.tables import (
 from maskedlark.ledger.ledger import Ledger
 from maskedlark.parameters.document import Document
 from maskedlark.release.checks import Dataset
-from maskedlark.web.errors import (
-    AlreadyFrozen,
-    DatasetConflict,
-    DatasetLost,
-    UnknownChunk,
-    UnknownDataset,
-)
+from maskedlark.web.errors import AlreadyFrozen, DatasetConflict, DatasetLost, UnknownChunk, UnknownDataset
 from maskedlark.wire.datasets import ChunkAnswer, FreezeRequest, Frozen, State
 from maskedlark.wire.hpke import OpeningKey
 
@@ -147,7 +141,7 @@ class Datasets:
 
     def close(self) -> None:
         """End the workers."""
-        self._ingest.close()
+        self._ingest.workers.close()
 
     def _load(self, origin: str, digest: bytes) -> FrozenDataset:
         query = select(DATASETS).where(DATASETS.c.origin == origin, DATASETS.c.digest == digest)

@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-
 _Job = tuple[Future[Any], Callable[[], Any]]
 """The future to complete, and the work."""
 

@@ -7,14 +7,12 @@ from pathlib import Path
 
 from maskedlark.helper.errors import FolderInUse
 
-_FILE = ".running"
-
 
 @contextmanager
 def only_process(folder: Path) -> Iterator[None]:
     """Hold the folder while the block runs. A process that ends, however it ends, releases it."""
     folder.mkdir(0o700, parents=True, exist_ok=True)
-    with (folder / _FILE).open("w") as file:
+    with (folder / ".running").open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

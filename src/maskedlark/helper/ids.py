@@ -63,8 +63,7 @@ class Ids:
 
     def watermark(self) -> int:
         """The latest time at which ids were pruned: what was too old then is refused for ever."""
-        with self._database.read() as connection:
-            return int(connection.scalars(select(MARK.c.watermark)).one())
+        return int(self._database.rows(select(MARK.c.watermark))[0][0])
 
     def floor(self, connection: Connection) -> int:
         """The hour up to which ids may have been lost: its reports and earlier ones are refused. Often -1."""
@@ -118,7 +117,9 @@ class Ids:
                 self._gone = np.union1d(self._gone, names(ids))
                 self._freed = freed
                 if 2 * len(self._gone) > sum(map(len, self._runs)):
-                    self._sweep()
+                    # Rewrite the runs without freed ids. Rare: it takes time proportional to all ids.
+                    self._runs = [self._mapped(run[~_among(run, self._gone)]) for run in self._runs]
+                    self._gone = _NONE
 
     def prune(self, now: int) -> None:
         """Forget ids of expired reports, once all of their chunk have expired."""
@@ -168,11 +169,6 @@ class Ids:
         while len(self._runs) >= MERGED and len(self._runs[-MERGED]) < MERGED * max(1, len(self._runs[-1])):
             merged = np.sort(np.concatenate(self._runs[-MERGED:]), kind="stable")
             self._runs[-MERGED:] = [self._mapped(merged)]
-
-    def _sweep(self) -> None:
-        """Rewrite the runs without freed ids. Rare: it takes time proportional to all ids."""
-        self._runs = [self._mapped(run[~_among(run, self._gone)]) for run in self._runs]
-        self._gone = _NONE
 
     def _mapped(self, run: Names) -> Names:
         if len(run) < MAPPED:

@@ -120,7 +120,7 @@ class ChunkIngest:
         self, context: DatasetContext, keys: Callable[[], Mapping[bytes, OpeningKey]], workers: int
     ) -> None:
         self._context, self._keys = context, keys
-        self._workers = ChunkWorkers(workers)
+        self.workers = ChunkWorkers(workers)
 
     def ingest(self, origin: str, name: str, number: int, body: bytes, attempt: bytes) -> ChunkAnswer:
         """Decrypt a chunk and claim the ids of its valid reports. Durable when this returns. Idempotent."""
@@ -138,14 +138,13 @@ class ChunkIngest:
             opened = self._open(row, body)
             return self._claim(row, number, digest, opened)
 
-    def close(self) -> None:
-        """End the workers."""
-        self._workers.close()
-
     def _open(self, row: DatasetRow, body: bytes) -> OpenedChunk:
         try:
             folder = self._context.folder(row.number, make=True)
-            return self._workers.open(self._opener(row), body, folder)
+            document, purpose = self._context.document(row), Purpose(row.purpose)
+            layout, terms = document.layout(purpose), Terms(document.report_lifetime_s, self._context.now())
+            opener = Opener(layout, layout.helpers.index(self._context.helper), self._keys(), terms)
+            return self.workers.open(opener, body, folder)
         except OSError as error:
             # If it was aborted, and its folder with it, report that.
             self._context.row(row.origin, row.name, row.attempt)
@@ -188,11 +187,6 @@ class ChunkIngest:
             connection.execute(made)
         self._context.ids.claimed(cursor, ids)
         return answer
-
-    def _opener(self, row: DatasetRow) -> Opener:
-        document, purpose = self._context.document(row), Purpose(row.purpose)
-        layout, terms = document.layout(purpose), Terms(document.report_lifetime_s, self._context.now())
-        return Opener(layout, layout.helpers.index(self._context.helper), self._keys(), terms)
 
 
 def _answer(opened: OpenedChunk, why: Mapping[type[Refused], NDArray[np.bool_]]) -> ChunkAnswer:

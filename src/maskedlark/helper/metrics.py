@@ -85,9 +85,8 @@ def _shown(service: Service, registry: CollectorRegistry) -> None:
     """Values looked up when the page is requested."""
 
     def datasets() -> dict[Labels, float]:
-        query = select(DATASETS.c.state, func.count().label("datasets")).group_by(DATASETS.c.state)
-        with service.database.read() as connection:
-            counted: dict[str, int] = {row.state: row.datasets for row in connection.execute(query)}
+        query = select(DATASETS.c.state, func.count()).group_by(DATASETS.c.state)
+        counted: dict[str, int] = dict(service.database.rows(query))
         return {(state,): float(counted.get(state, 0)) for state in _STATES}
 
     def lines() -> dict[Labels, float]:

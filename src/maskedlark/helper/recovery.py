@@ -42,7 +42,6 @@ from maskedlark.wire.signatures import VerifyingKey
 Published = Callable[[str], Sequence[Document]]
 """All documents of an origin, fetched now; empty if it never published any."""
 
-
 _PUT_BACK = (
     "put the newest anchor back. If it is lost, hand in all receipts that can be had and run this with "
     "--anchor-lost: all accounts are closed then"
@@ -244,20 +243,16 @@ def _forked(origin: str, number: int) -> BadReceipt:
     )
 
 
-def shown_by(config: Config, clock: Clock) -> Published:
-    """The documents that the parameter service shows now: it must answer, and not have gone back."""
-
-    def chain(origin: str) -> Sequence[Document]:
-        service = config.parameter_service, config.service_key_public
-        documents: Sequence[Document] = []
-        with tempfile.TemporaryDirectory() as empty:
-            # First without a cache, which would hide that the service is unavailable.
-            for folder in (Path(empty), config.parameters_folder):
-                with ParameterClient(*service, folder, clock, config.pinned) as client, suppress(NotThere):
-                    documents = max(documents, client.chain(origin), key=len)
-        return documents
-
-    return chain
+def shown_by(config: Config, clock: Clock, origin: str) -> Sequence[Document]:
+    """An origin's documents that the parameter service shows now: it must answer, and not have gone back."""
+    service = config.parameter_service, config.service_key_public
+    documents: Sequence[Document] = []
+    with tempfile.TemporaryDirectory() as empty:
+        # First without a cache, which would hide that the service is unavailable.
+        for folder in (Path(empty), config.parameters_folder):
+            with ParameterClient(*service, folder, clock, config.pinned) as client, suppress(NotThere):
+                documents = max(documents, client.chain(origin), key=len)
+    return documents
 
 
 def _newest(chain: ReceiptChain, published: Published) -> Document | None:

@@ -81,11 +81,9 @@ class Seeds:
 
     def expire(self) -> None:
         """Delete the seeds of expired datasets: they could unmask answers."""
-        gone = select(DATASETS.c.digest).where(
-            DATASETS.c.origin == SEEDS.c.origin, DATASETS.c.state == EXPIRED
-        )
-        with self._database.write() as connection:
-            connection.execute(delete(SEEDS).where(SEEDS.c.dataset.in_(gone)))
+        expired = DATASETS.c.origin == SEEDS.c.origin, DATASETS.c.state == EXPIRED
+        gone = select(DATASETS.c.digest).where(*expired)
+        self._database.change(delete(SEEDS).where(SEEDS.c.dataset.in_(gone)))
         self._unsealed.clear()
 
     def _stored(self, document: Document, dataset: bytes) -> bytes | None:

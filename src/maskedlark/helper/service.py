@@ -32,7 +32,7 @@ from maskedlark.web import pages
 from maskedlark.web.errors import DocumentOfAnother, NotNamed
 from maskedlark.web.parameters import ParameterClient
 from maskedlark.web.request_signature import RequestVerifier
-from maskedlark.wire.datasets import NewDataset, State
+from maskedlark.wire.datasets import NewDataset
 from maskedlark.wire.hpke import OpeningKey, SealingKey
 from maskedlark.wire.signatures import VerifyingKey
 
@@ -76,14 +76,15 @@ class Service:
         self.ledger.check()
         self.keyring.current(self.clock.now())
 
-    def open_dataset(self, origin: str, name: str, new: NewDataset) -> State:
+    def open_dataset(self, origin: str, name: str, body: bytes) -> bytes:
         """Begin a dataset under a document of the caller's that this helper accepts."""
+        new = NewDataset.decode(body)
         document = self.parameters.by_digest(bytes.fromhex(new.parameters))
         self._check(origin, document)
         purpose = Purpose(new.purpose)
         if purpose not in document.purposes():
             raise NotDeclared(f"version {document.version} of {origin} declares nothing to {purpose.value}")
-        return self.datasets.open(document, name, purpose, bytes.fromhex(new.attempt))
+        return self.datasets.open(document, name, purpose, bytes.fromhex(new.attempt)).encode()
 
     def release(self, origin: str, body: bytes) -> bytes:
         """A share of the answer to a query. The same query gets the same bytes."""

@@ -81,9 +81,7 @@ class Publisher:
             return None
         if version > newest.names()[1]:
             return newest.claimed()
-        if version == 1:
-            return None
-        return view.version(origin, version - 1).claimed()
+        return None if version == 1 else view.version(origin, version - 1).claimed()
 
     def _stored(self, view: View, opened: Document) -> Signed:
         """The published document of this version. Refuses a second one."""

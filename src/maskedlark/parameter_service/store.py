@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from itertools import product
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -56,22 +57,16 @@ FOR EACH STATEMENT EXECUTE FUNCTION maskedlark_refuse()
 """
 
 
-def _forbid_changes() -> None:
-    """Make rows immutable once the tables exist: for mistakes of ours, and for operators by hand."""
-    _then(_POSTGRESQL_REFUSES, "postgresql")
-    for table in metadata.tables:
-        for deed in ("UPDATE", "DELETE"):
-            _then(_SQLITE.format(table=table, deed=deed, refusal=_REFUSAL), "sqlite")
-            _then(_POSTGRESQL.format(table=table, deed=deed), "postgresql")
-        _then(_POSTGRESQL.format(table=table, deed="TRUNCATE"), "postgresql")
-
-
 def _then(statement: str, dialect: str) -> None:
     sa.event.listen(metadata, "after_create", sa.DDL(statement).execute_if(dialect=dialect))  # type: ignore[no-untyped-call]
 
 
-_forbid_changes()
-
+# Make rows immutable once the tables exist: for mistakes of ours, and for operators by hand.
+_then(_POSTGRESQL_REFUSES, "postgresql")
+for _table, _deed in product(metadata.tables, ("UPDATE", "DELETE", "TRUNCATE")):
+    _then(_POSTGRESQL.format(table=_table, deed=_deed), "postgresql")
+    if _deed != "TRUNCATE":  # SQLite has none.
+        _then(_SQLITE.format(table=_table, deed=_deed, refusal=_REFUSAL), "sqlite")
 
 _SIGNED = (documents.c.body, documents.c.origin_signature, documents.c.service_signature)
 
@@ -161,8 +156,7 @@ class Store:
 
     def check(self) -> None:
         """Return if the store can be read; raise if not."""
-        with self._database.read() as connection:
-            connection.execute(sa.select(documents.c.version).limit(1)).first()
+        self._database.rows(sa.select(documents.c.version).limit(1))
 
     def counts(self) -> dict[tuple[str, ...], float]:
         """How many documents and key configurations there are, by kind."""

@@ -16,15 +16,12 @@ def copy(database: Database, path: Path) -> None:
     if not isinstance(database, SQLite):
         raise UnsupportedDatabase("this database is a server's: make its copy with pg_dump")
     path.touch(0o600, exist_ok=False)
-    reading = database.engine.raw_connection()
-    try:
+    with closing(database.engine.raw_connection()) as reading:
+        driver = reading.driver_connection
+        assert isinstance(driver, sqlite3.Connection)
         with _named(), closing(sqlite3.connect(path)) as target:
-            driver = reading.driver_connection
-            assert isinstance(driver, sqlite3.Connection)
             # All pages at once, from one state: a copy page by page starts over whenever somebody writes.
             driver.backup(target, pages=-1)
-    finally:
-        reading.close()
 
 
 def finish(path: Path) -> None:

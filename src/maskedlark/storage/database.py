@@ -1,6 +1,4 @@
-"""An open database: transactions and waiting. `sqlite.py` and `postgresql.py` implement it; one suite tests
-both.
-"""
+"""An open database: transactions and waits. `sqlite` and `postgresql` implement it; one suite tests both."""
 
 import logging
 from abc import ABC, abstractmethod

@@ -59,26 +59,22 @@ class SQLite(Database):
 
     @contextmanager
     def _writing(self) -> Iterator[Connection]:
-        with self._turn(), self.engine.begin() as connection:
-            # Take the lock at once: a writer that reads first could find its view outdated.
-            _begin(connection, "BEGIN IMMEDIATE")
-            yield connection
+        # Threads queue here: SQLite's waiting writers sleep and retry, which starves some of them.
+        if not self._writer.acquire(timeout=database.BUSY_TIMEOUT_S):
+            raise StorageUnavailable("other writers keep the database busy; try again later")
+        try:
+            with self.engine.begin() as connection:
+                # Take the lock at once: a writer that reads first could find its view outdated.
+                _begin(connection, "BEGIN IMMEDIATE")
+                yield connection
+        finally:
+            self._writer.release()
 
     @contextmanager
     def _reading(self) -> Iterator[Connection]:
         with self.engine.begin() as connection:
             _begin(connection, "BEGIN")
             yield connection
-
-    @contextmanager
-    def _turn(self) -> Iterator[None]:
-        """Threads queue here: SQLite's waiting writers sleep and retry, which starves some of them."""
-        if not self._writer.acquire(timeout=database.BUSY_TIMEOUT_S):
-            raise StorageUnavailable("other writers keep the database busy; try again later")
-        try:
-            yield
-        finally:
-            self._writer.release()
 
 
 def _set_up(connection: Any, _record: object) -> None:  # noqa: ANN401

@@ -9,14 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from maskedlark.errors import (
-    BadSignature,
-    BrokenChain,
-    DecodeError,
-    Forked,
-    InvalidDocument,
-    WeakKey,
-)
+from maskedlark.errors import BadSignature, BrokenChain, DecodeError, Forked, InvalidDocument, WeakKey
 from maskedlark.parameters import chain
 from maskedlark.parameters.chain import Signed
 from maskedlark.parameters.document import Document

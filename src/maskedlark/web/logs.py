@@ -97,19 +97,15 @@ def place(error: BaseException) -> str:
 
 def _message(record: logging.LogRecord) -> str:
     if not _is_of(record.name, OURS):
-        return _sentence(record)
+        # uvicorn's message without its arguments; tracebacks, which have several lines, are dropped.
+        said = record.msg.strip() if _is_of(record.name, _SENTENCES) and isinstance(record.msg, str) else ""
+        return "" if "\n" in said else said[:MAX_TEXT]
     args = record.args if isinstance(record.args, tuple) else ()
     shown = tuple(map(_plain, args))
     try:
         return (str(record.msg) % shown if shown else str(record.msg))[:MAX_TEXT]
     except (TypeError, ValueError):
         return str(record.msg)[:MAX_TEXT]
-
-
-def _sentence(record: logging.LogRecord) -> str:
-    """uvicorn's message without its arguments; tracebacks, which have several lines, are dropped."""
-    said = record.msg.strip() if _is_of(record.name, _SENTENCES) and isinstance(record.msg, str) else ""
-    return "" if "\n" in said else said[:MAX_TEXT]
 
 
 def _plain(value: object) -> object:

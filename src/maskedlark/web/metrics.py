@@ -207,5 +207,4 @@ def ready(check: Callable[[], None], registry: CollectorRegistry) -> None:
 def disk(folder: Path, registry: CollectorRegistry) -> None:
     """Show how much disk space is left where a service writes."""
     room = "Room that is left where the service keeps its data."
-    usage = partial(shutil.disk_usage, folder)
-    LazyGauge("maskedlark_disk_free_bytes", room, (), lambda: {(): float(usage().free)}, registry)
+    LazyGauge("maskedlark_disk_free_bytes", room, (), lambda: {(): shutil.disk_usage(folder).free}, registry)

@@ -16,7 +16,6 @@ MAX_PAGE = 64
 MAX_PAGE_BYTES = 1 << 20
 """A page ends before the item that would exceed this, but holds at least one."""
 
-
 _Envelopes = Annotated[tuple[Envelope, ...], FailFast()]
 _CHAIN: TypeAdapter[tuple[Envelope, ...]] = TypeAdapter(_Envelopes)
 

@@ -52,7 +52,20 @@ class _Server(uvicorn.Server):
     """Prints its address once it listens: whoever started it reads the port there."""
 
     def __init__(self, app: FastAPI, settings: Serving) -> None:
-        super().__init__(_config(app, settings))
+        config = uvicorn.Config(
+            app,
+            log_level="warning",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            # Named, so that installed packages do not decide which parser strangers talk to.
+            http="h11",
+            ws="none",
+            h11_max_incomplete_event_size=MAX_HEAD,
+            timeout_keep_alive=math.ceil(settings.idle_s),
+            timeout_graceful_shutdown=math.ceil(settings.stop_within_s),
+        )
+        super().__init__(config)
         self._state = app.state
         self._settings = settings
         self._limiter = ConnectionLimiter(_places(settings.max_connections), settings.idle_s)
@@ -156,19 +169,3 @@ def _places(wanted: int) -> int:
 def _name(listening: socket.socket) -> str:
     host, port = listening.getsockname()[:2]
     return f"{f'[{host}]' if ':' in host else host}:{port}"
-
-
-def _config(app: FastAPI, settings: Serving) -> uvicorn.Config:
-    return uvicorn.Config(
-        app,
-        log_level="warning",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        # Named, so that installed packages do not decide which parser strangers talk to.
-        http="h11",
-        ws="none",
-        h11_max_incomplete_event_size=MAX_HEAD,
-        timeout_keep_alive=math.ceil(settings.idle_s),
-        timeout_graceful_shutdown=math.ceil(settings.stop_within_s),
-    )

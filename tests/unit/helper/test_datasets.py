@@ -329,7 +329,7 @@ def test_pruning_between_opening_and_claiming(tmp_path, sqlite_url, monkeypatch)
         filled(datasets, reports)
         assert datasets.state(ORIGIN, NAME).accepted == 3
         datasets.open(DOCUMENT, "april", AGGREGATE)
-        open_chunk = datasets._ingest._workers.open
+        open_chunk = datasets._ingest.workers.open
 
         def late(*job):
             opened = open_chunk(*job)
@@ -337,7 +337,7 @@ def test_pruning_between_opening_and_claiming(tmp_path, sqlite_url, monkeypatch)
             datasets._context.ids.prune(end)
             return opened
 
-        monkeypatch.setattr(datasets._ingest._workers, "open", late)
+        monkeypatch.setattr(datasets._ingest.workers, "open", late)
         assert datasets.add(ORIGIN, "april", 0, reports.chunk(0)).refused == {"PastLifetime": 3}
 
 
@@ -462,14 +462,14 @@ def test_a_helper_that_is_killed_loses_and_doubles_nothing(tmp_path, sqlite_url,
 def test_an_aborted_dataset_takes_no_chunk_that_was_on_its_way(tmp_path, sqlite_url, monkeypatch):
     with helper(tmp_path, sqlite_url) as (datasets, _, _):
         datasets.open(DOCUMENT, NAME, AGGREGATE)
-        open_chunk, reports = datasets._ingest._workers.open, measured(2)
+        open_chunk, reports = datasets._ingest.workers.open, measured(2)
 
         def late(*job):
             opened = open_chunk(*job)
             datasets.abort(ORIGIN, NAME)
             return opened
 
-        monkeypatch.setattr(datasets._ingest._workers, "open", late)
+        monkeypatch.setattr(datasets._ingest.workers, "open", late)
         with pytest.raises(UnknownDataset):
             datasets.add(ORIGIN, NAME, 0, reports.chunk(0))
         monkeypatch.undo()
@@ -480,14 +480,14 @@ def test_an_aborted_dataset_takes_no_chunk_that_was_on_its_way(tmp_path, sqlite_
 def test_a_frozen_dataset_takes_no_chunk_that_was_on_its_way(tmp_path, sqlite_url, monkeypatch):
     with helper(tmp_path, sqlite_url) as (datasets, _, _):
         filled(datasets, measured(2))
-        open_chunk = datasets._ingest._workers.open
+        open_chunk = datasets._ingest.workers.open
 
         def late(*job):
             opened = open_chunk(*job)
             freeze_all(datasets, 1)
             return opened
 
-        monkeypatch.setattr(datasets._ingest._workers, "open", late)
+        monkeypatch.setattr(datasets._ingest.workers, "open", late)
         with pytest.raises(AlreadyFrozen):
             datasets.add(ORIGIN, NAME, 1, measured(2).chunk(0))
         assert datasets.state(ORIGIN, NAME).records == 2
