@@ -81,7 +81,7 @@ def test_the_ad_server_stores_reports_of_one_size_that_show_the_hour_and_nothing
         stored = way.stored["table"]
     assert len({len(data) for data in stored}) == 1
     layout = way.document.layout(Purpose.AGGREGATE)
-    first, second = (report.decode_prefix(data)[0] for data in stored)
+    first, second = (report.decode_prefix(data) for data in stored)
     assert first == second == (Purpose.AGGREGATE, way.document.digest, way.document.origin)
     assert CLOCK.now() // 3600 - 24 <= layout.head(stored[0]).hour <= CLOCK.now() // 3600
 

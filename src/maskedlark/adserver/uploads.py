@@ -65,7 +65,7 @@ class ReportLayouts:
         """The layout of a report. None, and it is asked for, while no document of its digest is known."""
         key = data[: report.prefix_size(data)]
         if key not in self._by_prefix:
-            if report.decode_prefix(data)[0].origin != self._origin:
+            if report.decode_prefix(data).origin != self._origin:
                 raise WrongOrigin("a report for another ad server")
             self._want()
             return None

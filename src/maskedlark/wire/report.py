@@ -74,14 +74,13 @@ def prefix_size(data: bytes) -> int:
     return _ORIGIN + 1 + (data[_ORIGIN] if len(data) > _ORIGIN else 0)
 
 
-def decode_prefix(data: bytes) -> tuple[Prefix, bytes]:
-    """The prefix of a report, as a value and as bytes. Run by the ad server."""
+def decode_prefix(data: bytes) -> Prefix:
+    """The prefix of a report. Run by the ad server."""
     reader = Reader.message(data, "a report")
     purpose = reader.number(1)
     if purpose not in _PURPOSES:
         raise OutOfRange("the purpose of a report is 1, to aggregate, or 2, to train")
-    prefix = Prefix(_PURPOSES[purpose], reader.octets(HASH_BYTES), reader.text(1, MAX_ORIGIN))
-    return prefix, data[: len(data) - reader.left]
+    return Prefix(_PURPOSES[purpose], reader.octets(HASH_BYTES), reader.text(1, MAX_ORIGIN))
 
 
 def decode_head(data: bytes) -> Head:
@@ -137,13 +136,19 @@ class ReportLayout:
 
     def heads(self, reports: Sequence[bytes]) -> ByteRows:
         """What differs in stored reports: (n, 52). Run by the ad server."""
-        start = len(self.prefix)
-        return sharing.byte_rows(b"".join(reports), self.size)[:, start : start + HEAD_BYTES]
+        return self._rows(reports)[:, self._head]
 
     def parts(self, reports: Sequence[bytes], place: int) -> ByteRows:
         """What one helper is sent of stored reports: (n, part_size). Run by the ad server."""
-        rows = sharing.byte_rows(b"".join(reports), self.size)
-        return np.concatenate([self.heads(reports), rows[:, self._entry(place)]], axis=1)
+        rows = self._rows(reports)
+        return np.concatenate([rows[:, self._head], rows[:, self._entry(place)]], axis=1)
+
+    def _rows(self, reports: Sequence[bytes]) -> ByteRows:
+        return sharing.byte_rows(b"".join(reports), self.size)
+
+    @property
+    def _head(self) -> slice:
+        return slice(len(self.prefix), len(self.prefix) + HEAD_BYTES)
 
     def info(self, place: int, key_id: bytes) -> bytes:
         """Everything public that a payload is bound to, without the head, which follows."""

@@ -104,7 +104,7 @@ def openers(document: Document, purpose: Purpose) -> list[Opener]:
 
 def secrets(data: bytes, document: Document) -> tuple[Payload, list[int]]:
     """What helper 0 finds in a report, and the secret that all helpers' shares add up to."""
-    prefix, _ = report.decode_prefix(data)
+    prefix = report.decode_prefix(data)
     purpose, layout = prefix.purpose, document.layout(prefix.purpose)
     found = [
         opener.open(layout.parts([data], opener.place).tobytes()) for opener in openers(document, purpose)

@@ -21,7 +21,7 @@ QUIET: dict[str, Any] = {"fake_rate": 0.0}
 def by_purpose(reports):
     found: dict[Purpose, list[bytes]] = {purpose: [] for purpose in Purpose}
     for data in reports:
-        found[report.decode_prefix(data)[0].purpose].append(data)
+        found[report.decode_prefix(data).purpose].append(data)
     return found
 
 
@@ -126,7 +126,7 @@ def test_a_report_carries_the_document_that_was_in_force_when_the_ad_was_seen():
     scene.see()
     scene.parameters.documents.append(make(version=2, previous=old.digest.hex(), k=60, **QUIET))
     scene.convert(purchase=5)
-    digests = {report.decode_prefix(data)[0].parameters for data in scene.all_reports()}
+    digests = {report.decode_prefix(data).parameters for data in scene.all_reports()}
     assert digests == {old.digest}
 
 
