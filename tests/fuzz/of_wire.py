@@ -82,7 +82,7 @@ def _reports() -> list[Decoder]:
             tuple(each[:47] for each in REPORTS),
             report.decode_prefix,
             (DecodeError,),
-            lambda data, found: data.startswith(found[0].encode()) and found[0].encode() == found[1],
+            lambda data, found: data.startswith(found.encode()),
         ),
     ]
 
