@@ -5,7 +5,6 @@ print(evaluated)                     AUC, log-loss, accuracy of every label, and
 evaluated.labels[0].calibration()    for every bucket of predicted probability: how often it came true
 """
 
-import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -83,7 +82,7 @@ def evaluate(
     arguments = EvaluationArguments(
         tag=asked.tag,
         model=described.describe(network),
-        weights=base64.b64encode(weights.encode(sent)).decode(),
+        weights=weights.to_text(sent),
         scales=tuple(_scale(*each, buckets) for each in zip(network.losses, spaces, strict=False)),
         part=part,
         held_out=share,
