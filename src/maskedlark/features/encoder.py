@@ -67,7 +67,13 @@ class Encoder:
         """
         declared, left = dict(columns or {}), {leave_out} if isinstance(leave_out, str) else set(leave_out)
         check_whole(least, 1, 1 << 31, "`least`")
-        _check_kinds(declared, left)
+        for name, kind in declared.items():
+            if not isinstance(kind, Kind):
+                raise NotDeclared(
+                    f"column {name!r}: declare a kind, such as Scaled() or OneHot(), not {kind!r}"
+                )
+            if name in left:
+                raise NotDeclared(f"column {name!r} is declared and left out; do one of the two")
         there = table.read(features, leave_out=sorted(left))
         for name in declared:
             if name not in {column.name for column in there}:
@@ -133,14 +139,6 @@ class Encoder:
             return cls.from_json(Path(path).read_bytes().decode("utf-8"))
         except UnicodeDecodeError as error:
             raise NotAnEncoder("the encoder is no UTF-8 text; write it again with save()") from error
-
-
-def _check_kinds(declared: Mapping[str, Kind], left: set[str]) -> None:
-    for name, kind in declared.items():
-        if not isinstance(kind, Kind):
-            raise NotDeclared(f"column {name!r}: declare a kind, such as Scaled() or OneHot(), not {kind!r}")
-        if name in left:
-            raise NotDeclared(f"column {name!r} is declared and left out; do one of the two")
 
 
 def choose(column: Column) -> Kind:

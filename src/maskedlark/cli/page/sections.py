@@ -178,13 +178,8 @@ def _spent(receipts: Receipts, model: Model | None) -> Markup:
         ("allowed", "square", "what a source may still cost"),
     )
     heads = ["receipt", "ε charged", "ε spent", "spent, with helpers"]
-    rows = [
-        [
-            f"{each.number}. {each.what}",
-            *map("{:.2f}".format, (each.epsilon, each.spent, each.spent_coalition)),
-        ]
-        for each in receipts.chain
-    ]
+    costs = "{epsilon:.2f} {spent:.2f} {spent_coalition:.2f}"
+    rows = [[f"{each.number}. {each.what}", *costs.format(**vars(each)).split()] for each in receipts.chain]
     chain = table("Receipts of the first helper", heads, rows)
     return section("receipts", "What it cost, by receipts", intro, chain, beside=drawn)
 
