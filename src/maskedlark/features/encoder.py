@@ -19,20 +19,10 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from maskedlark.errors import NotDeclared, UnsupportedVersion
-from maskedlark.features import table
+from maskedlark.features import kinds, table
 from maskedlark.features.column import Column, Value, can_read, texts
 from maskedlark.features.errors import ColumnDoesNotFit, NotAnEncoder, TableDoesNotFit, UnknownColumn
-from maskedlark.features.kinds import (
-    Boolean,
-    BooleanColumn,
-    Fitted,
-    Hashed,
-    HashedColumn,
-    Kind,
-    OneHot,
-    OneHotColumn,
-    check_whole,
-)
+from maskedlark.features.kinds import Fitted, Kind, check_whole
 from maskedlark.features.scaled import Scaled, ScaledColumn, number
 from maskedlark.features.table import Table
 
@@ -42,7 +32,9 @@ MAX_ONE_HOT = 32
 BUCKETS = 32
 VERSION = 1
 """Of saved encoders."""
-AnyColumn = Annotated[BooleanColumn | HashedColumn | OneHotColumn | ScaledColumn, Field(discriminator="kind")]
+AnyColumn = Annotated[
+    kinds.BooleanColumn | kinds.HashedColumn | kinds.OneHotColumn | ScaledColumn, Field(discriminator="kind")
+]
 
 
 @dataclass(frozen=True)
@@ -126,7 +118,9 @@ class Encoder:
         try:
             return cls(_Saved.model_validate(document).columns)
         except ValidationError as error:
-            raise NotAnEncoder(f"the encoder cannot be used: {_faults(error)}; fit it again") from None
+            faults = error.errors(include_url=False, include_context=False, include_input=False)[:3]
+            listed = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in faults)
+            raise NotAnEncoder(f"the encoder cannot be used: {listed}; fit it again") from None
 
     def save(self, path: str | Path) -> None:
         """Write it to a file."""
@@ -150,10 +144,11 @@ def choose(column: Column) -> Kind:
     if not present:
         raise ColumnDoesNotFit(column.name, None, "has no value at all; leave it out, or declare its kind")
     if all(_is_boolean(value) for value in present):
-        return Boolean()
+        return kinds.Boolean()
     if all(not isinstance(value, bool) and can_read(number, value) for value in present):
         return Scaled()
-    return OneHot(MAX_ONE_HOT) if len(set(texts(column))) <= MAX_ONE_HOT else Hashed(BUCKETS)
+    few = len(set(texts(column))) <= MAX_ONE_HOT
+    return kinds.OneHot(MAX_ONE_HOT) if few else kinds.Hashed(BUCKETS)
 
 
 def _is_boolean(value: Value) -> bool:
@@ -177,11 +172,6 @@ class _Saved(BaseModel):
         if len({fitted.name for fitted in columns}) != len(columns):
             raise ValueError("a column is named twice")
         return columns
-
-
-def _faults(error: ValidationError) -> str:
-    faults = error.errors(include_url=False, include_context=False, include_input=False)[:3]
-    return "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in faults)
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -36,7 +36,7 @@ class Scaled(Kind):
     def __post_init__(self) -> None:
         super().__post_init__()
         ends = [end for end in (self.low, self.high) if end is not None]
-        if not all(isinstance(end, int | float) and abs(end) <= LARGEST for end in ends):
+        if not all(map(_is_end, ends)):
             raise NotDeclared(f"a range's ends are numbers of magnitude up to {LARGEST:g}, not {self}")
         if len(ends) == 2 and ends[0] >= ends[1]:
             raise NotDeclared(f"a range needs low < high, not {self.low} and {self.high}")
@@ -112,6 +112,10 @@ class ScaledColumn(Fitted):
             return (numbers > self.high) * np.uint8(ON)
         within = np.clip(numbers, self.low, self.high) - self.low
         return np.rint(within * ON / (self.high - self.low)).astype(np.uint8)
+
+
+def _is_end(end: object) -> bool:
+    return isinstance(end, int | float) and abs(end) <= LARGEST
 
 
 def _numbers(column: Column) -> NDArray[np.float64]:
