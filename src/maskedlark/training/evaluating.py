@@ -25,7 +25,7 @@ from maskedlark.functions import weights
 from maskedlark.functions.evaluation import DescribedScale, Evaluation, EvaluationArguments
 from maskedlark.training import network as networks
 from maskedlark.training import plan as plans
-from maskedlark.training.metrics import Binary, Classes, Floats, LabelMeasures, Values
+from maskedlark.training.metrics import Binary, Classes, LabelMeasures, Values
 from maskedlark.training.predictor import Predictor, check_encoder
 from maskedlark.training.training import Training
 
@@ -124,17 +124,13 @@ def _measured(
         deviation = intervals.standard_error(answered.kind, answered.noise, sensitivity, answered.helpers)
         counts = table.columns[place][0].reshape(scale.buckets, len(space)).astype(np.float64)
         if isinstance(loss, SoftmaxCrossEntropy):
-            measured.append(Classes(_square(counts, space, loss.classes), deviation))
+            # One column per class, even for classes that no label can have.
+            square = np.zeros((loss.classes, loss.classes))
+            square[:, list(space.values)] = counts
+            measured.append(Classes(square, deviation))
         elif isinstance(loss, BinaryCrossEntropy):
             measured.append(Binary(counts, deviation))
         else:
             edges = np.linspace(scale.low, scale.high, scale.buckets + 1)
             measured.append(Values(counts, deviation, edges, np.array(space.values, np.float64)))
     return tuple(measured)
-
-
-def _square(counts: Floats, space: LabelSpace, classes: int) -> Floats:
-    """One column per class, even for classes that no label can have."""
-    square = np.zeros((classes, classes))
-    square[:, list(space.values)] = counts
-    return square
