@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 from scipy.optimize import minimize
-from scipy.special import expit, logsumexp, softmax
+from scipy.special import expit, logit, logsumexp, softmax
 
 from maskedlark.fitting.maps import Floats
 
@@ -67,8 +67,8 @@ class Logistic(Family):
 
     def link(self, mean: Floats) -> Floats:
         """Its logit."""
-        inside = np.clip(mean, 1e-3, 1 - 1e-3)
-        return np.log(inside / (1 - inside))
+        logits: Floats = logit(np.clip(mean, 1e-3, 1 - 1e-3))
+        return logits
 
     def variance(self, means: Floats) -> Floats:
         """p (1 - p)."""
@@ -90,8 +90,8 @@ class Softmax(Logistic):
 
     def link(self, mean: Floats) -> Floats:
         """Logarithms, around 0."""
-        scores = np.log(np.maximum(mean, 1e-3))
-        return scores - scores.mean()
+        scores: Floats = np.log(np.maximum(mean, 1e-3))
+        return np.subtract(scores, scores.mean())
 
     def curvature(self, means: Floats) -> Floats:
         """diag(p) - p pᵀ."""
@@ -106,7 +106,7 @@ class LeastSquares(Family):
 
     def value(self, scores: Floats) -> Floats:
         """z² / 2."""
-        return scores[:, 0] ** 2 / 2
+        return np.square(scores[:, 0] * np.sqrt(0.5))
 
     def unit(self, spread: float) -> float:
         """In the label's units."""

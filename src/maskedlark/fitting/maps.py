@@ -20,6 +20,7 @@ from maskedlark.exact.operations import TOP, Identity, Relu
 from maskedlark.exact.quantise import quantise
 
 Floats = NDArray[np.float64]
+Bytes = NDArray[np.uint8]
 KINDS = ("columns", "buckets", "trees", "random")
 RIDGE = 4.0
 """Of the whitening, in units of a standardised column's variance: found on public tables."""
@@ -36,7 +37,7 @@ _LEAF = 4.0
 _RARE = 1 / 32
 """A column that varies less is not blown up to variance 1: its weights would cost the others their digits."""
 _CONSTANT = 1e-9
-_BEYOND = 1e-4
+_BEYOND = 1e-3
 """The share of numbers that may be cut at ±255."""
 
 
@@ -46,7 +47,7 @@ class Units(NamedTuple):
     layers: tuple[tuple[Floats, Floats], ...]
     names: tuple[str, ...]
 
-    def __call__(self, rows: NDArray[np.uint8]) -> Floats:
+    def __call__(self, rows: Bytes) -> Floats:
         """The units of rows, in floats: close to the engine's integers."""
         numbers = rows / 2.0**FEATURE_EXPONENT
         for weight, bias in self.layers:
@@ -74,7 +75,7 @@ class Map:
     @property
     def features(self) -> int:
         """How many bytes it takes."""
-        return (self.units.layers[0][0] if self.units.layers else self.weight).shape[1]
+        return int((self.units.layers[0][0] if self.units.layers else self.weight).shape[1])
 
     def representation(
         self, losses: Sequence[Loss], bound: float, norm: Norm = Norm.L2, fraction: int = 16
@@ -85,7 +86,7 @@ class Map:
             [*self.units.layers, (self.weight, self.bias)],
         )
         tensors.append((np.zeros((outputs, len(self.bias))), np.zeros(outputs)))
-        layers, parameters = [], {}
+        layers, parameters = [], dict[str, Floats]()
         for place, (weight, bias) in enumerate(tensors):
             linear = Linear(f"w{place}", f"b{place}", weight.shape[1], weight.shape[0])
             between = None if not place else Identity() if place == len(tensors) - 1 else Relu()
@@ -101,14 +102,14 @@ class Map:
         return theta @ self.weight * _ON, intercept + theta @ self.bias
 
 
-def fit(rows: NDArray[np.uint8], names: Sequence[str], kind: str, seed: int = 0, ridge: float = RIDGE) -> Map:
+def fit(rows: Bytes, names: Sequence[str], kind: str, seed: int = 0, ridge: float = RIDGE) -> Map:
     """A map of this kind. Looks at no label."""
     units = make_units(rows, names, kind, seed)
-    weight, bias, exponent = _whitened(units(rows), ridge, MAX_WEIGHTS - _size(units))
+    weight, bias, exponent = whitened(units(rows), ridge, MAX_WEIGHTS - _size(units))
     return Map(kind, units, weight, bias, exponent)
 
 
-def make_units(rows: NDArray[np.uint8], names: Sequence[str], kind: str, seed: int) -> Units:
+def make_units(rows: Bytes, names: Sequence[str], kind: str, seed: int) -> Units:
     """The hidden units of a kind of map."""
     rng = np.random.Generator(np.random.PCG64(seed))
     if kind == "buckets":
@@ -129,7 +130,7 @@ def _steps(width: int, places: NDArray[np.intp], thresholds: Floats) -> tuple[Fl
     return weight, np.concatenate([np.zeros(width), -thresholds * _STEP / 2**FEATURE_EXPONENT])
 
 
-def _bucket_units(rows: NDArray[np.uint8], names: Sequence[str], buckets: int) -> Units:
+def _bucket_units(rows: Bytes, names: Sequence[str], buckets: int) -> Units:
     """Beside the columns, whether a number is over each of its quantiles: smooth curves from few steps."""
     width, cuts = rows.shape[1], []
     most = max(0, MAX_WEIGHTS // 2 // width - width)
@@ -143,7 +144,7 @@ def _bucket_units(rows: NDArray[np.uint8], names: Sequence[str], buckets: int) -
     return Units((_steps(width, places, thresholds.astype(float)),), (*names, *named))
 
 
-def _tree_units(rows: NDArray[np.uint8], names: Sequence[str], rng: np.random.Generator, trees: int) -> Units:
+def _tree_units(rows: Bytes, names: Sequence[str], rng: np.random.Generator, trees: int) -> Units:
     """Beside the columns, leaves of trees of two random columns, each split at its median."""
     width = rows.shape[1]
     medians = np.quantile(rows, 0.5, axis=0, method="lower")
@@ -170,9 +171,7 @@ def _tree_units(rows: NDArray[np.uint8], names: Sequence[str], rng: np.random.Ge
     return Units((first, (np.vstack(weight), np.concatenate(bias))), tuple(named))
 
 
-def _random_units(
-    rows: NDArray[np.uint8], names: Sequence[str], rng: np.random.Generator, count: int
-) -> Units:
+def _random_units(rows: Bytes, names: Sequence[str], rng: np.random.Generator, count: int) -> Units:
     """Beside the columns, ReLUs of random directions."""
     width, numbers = rows.shape[1], rows / 2.0**FEATURE_EXPONENT
     directions = rng.standard_normal((count, width)) / np.maximum(numbers.std(axis=0), _RARE)
@@ -183,7 +182,7 @@ def _random_units(
     return Units(((weight, np.concatenate([np.zeros(width), bias])),), (*names, *named))
 
 
-def _whitened(numbers: Floats, ridge: float, room: int) -> tuple[Floats, Floats, int]:
+def whitened(numbers: Floats, ridge: float, room: int) -> tuple[Floats, Floats, int]:
     """(C + ridge)^-1/2 of the standardised units: smooth in the rows, so that rounding changes no map.
 
     The top principal components where all would be too many to send.
@@ -203,3 +202,9 @@ def _whitened(numbers: Floats, ridge: float, room: int) -> tuple[Floats, Floats,
     phi = (numbers - mean) @ weight.T
     largest = max(float(np.quantile(np.abs(phi), 1 - _BEYOND)), 2.0**-10) if phi.size else 1.0
     return weight, -weight @ mean, int(np.clip(np.floor(np.log2(TOP / largest)), 0, 10))
+
+
+def lengths(numbers: Floats, norm: Norm) -> Floats:
+    """The norm of every row."""
+    found: Floats = np.linalg.norm(numbers, 1 if norm is Norm.L1 else 2, axis=1)
+    return found
