@@ -23,7 +23,7 @@ from maskedlark.features.encoder import Encoder
 from maskedlark.fitting import design, maps
 from maskedlark.fitting.design import Assumed, Experiment, Reference
 from maskedlark.fitting.errors import RowsDoNotFit
-from maskedlark.fitting.glm import Family, Logistic, Poisson, Softmax
+from maskedlark.fitting.glm import LOGISTIC, POISSON, SOFTMAX, Family
 from maskedlark.fitting.maps import Bytes, Floats, Map
 from maskedlark.functions import model as described
 from maskedlark.functions import weights
@@ -83,9 +83,10 @@ class Question:
     @cached_property
     def candidates(self) -> tuple[Candidate, ...]:
         """Maps and clips to choose from, by what each would explain."""
+        # As bytes go, some thousand rows tell a map as well as all.
         sample = self.rows[:: -(-len(self.rows) // design.SAMPLE)]
         reference = Reference(sample, self.names, self.settings.seed)
-        return tuple(each for map_ in self._maps() for each in self._tried(map_, sample, reference))
+        return tuple(each for map_ in self._maps(sample) for each in self._tried(map_, sample, reference))
 
     @cached_property
     def chosen(self) -> Candidate:
@@ -98,8 +99,8 @@ class Question:
         encoder = self.settings.encoder
         return tuple(encoder.names if encoder else map("byte {}".format, range(self.rows.shape[1])))
 
-    def _maps(self) -> list[Map]:
-        wanted, width = self.settings.map, self.rows.shape[1]
+    def _maps(self, rows: Bytes) -> list[Map]:
+        wanted, width = self.settings.map, rows.shape[1]
         if isinstance(wanted, Map):
             if wanted.features != width:
                 raise BadArguments(
@@ -110,7 +111,7 @@ class Question:
         if wanted not in (*maps.KINDS, "auto"):
             raise BadArguments(f"map={wanted!r}: there are auto, {', '.join(maps.KINDS)}")
         kinds = maps.KINDS if wanted == "auto" else (wanted,)
-        return [maps.fit(self.rows, self.names, kind, self.settings.seed) for kind in kinds]
+        return [maps.fit(rows, self.names, kind, self.settings.seed) for kind in kinds]
 
     def _tried(self, map_: Map, sample: Bytes, reference: Reference) -> list[Candidate]:
         """A map with every clip that may do."""
@@ -125,7 +126,7 @@ class Question:
         for clip in dict.fromkeys(float(f"{each:.{_DIGITS}g}") for each in clips):
             clipped = np.minimum(1, clip / norms)
             # As in `MomentsQuery`: what a replaced label moves, and the noise of all helpers on it.
-            moved = clip * (math.sqrt(2) if isinstance(self.family, Softmax) else self.spread)
+            moved = clip * (math.sqrt(2) if self.family is SOFTMAX else self.spread)
             drawn = self.noise * moved * math.sqrt(len(self.document.helpers)) * _DEVIATIONS[kind]
             experiment = Experiment(reference, numbers[:, :-1], clipped * behind, clipped, drawn, assumed)
             tried.append(Candidate(map_, clip, experiment))
@@ -134,10 +135,10 @@ class Question:
     @property
     def assumed(self) -> Assumed:
         """What the design assumes of the labels: public facts of the declaration, and stated guesses."""
-        if isinstance(self.family, Logistic):
-            rate = 1 / len(self.space) if isinstance(self.family, Softmax) else RATE
+        if self.family.is_class:
+            rate = 1 / len(self.space) if self.family is SOFTMAX else RATE
             return Assumed(rate * (1 - rate), SPREAD, rate=rate)
-        if isinstance(self.family, Poisson):
+        if self.family is POISSON:
             return Assumed(self.spread / 10, SPREAD / 2)
         return Assumed(1.0, self.spread / 10, (self.spread / 6) ** 2)
 
@@ -203,7 +204,7 @@ class Question:
     @property
     def spread(self) -> float:
         """The width of the label's range, with 0."""
-        return 1.0 if isinstance(self.family, Logistic) else float(max(self.space) - min(self.space))
+        return 1.0 if self.family.is_class else float(max(self.space) - min(self.space))
 
     def deviation(self, noise: float) -> float:
         """The deviation of all helpers' noise in one moment, in reals."""
@@ -294,14 +295,14 @@ def _family(declared: TrainedModel, settings: Settings, family: Family | None) -
             f"label={settings.label}: {declared.tag} has {len(declared.labels)}, counted from 0"
         )
     label = declared.labels[settings.label]
-    classes = {"binary": Logistic(), "categorical": Softmax()}
+    classes = {"binary": LOGISTIC, "categorical": SOFTMAX}
     found = classes.get(label.kind) if family is None else family
     low = min(label.space().values)
     if found is None:
         raise BadArguments(f"a {label.kind} label is no class: use LinearRegression or PoissonRegressor")
     if family is not None and label.kind == "categorical":
         raise BadArguments("a categorical label is no number: use LogisticRegression")
-    if isinstance(found, Poisson) and low < 0:
+    if found is POISSON and low < 0:
         raise BadArguments(f"a Poisson model takes labels of 0 or more, and this one goes down to {low}")
     return found
 

@@ -26,7 +26,7 @@ from maskedlark.fitting import asking, fit, plan, saving
 from maskedlark.fitting.asking import Question, Settings
 from maskedlark.fitting.errors import RowsDiffer
 from maskedlark.fitting.fitted import FittedModel
-from maskedlark.fitting.glm import Family, LeastSquares, Poisson
+from maskedlark.fitting.glm import LEAST_SQUARES, POISSON, Family
 from maskedlark.fitting.maps import Floats, Map
 from maskedlark.fitting.plan import FitPlan
 
@@ -169,7 +169,7 @@ class LogisticRegression(ClassifierMixin, _Released):  # type: ignore[misc]
 class LinearRegression(RegressorMixin, _Released):  # type: ignore[misc]
     """Least squares of a number."""
 
-    _family: ClassVar[Family | None] = LeastSquares()
+    _family: ClassVar[Family | None] = LEAST_SQUARES
 
     def predict(self, X: Any) -> Floats:  # noqa: ANN401, N803
         """The expected label."""
@@ -179,4 +179,4 @@ class LinearRegression(RegressorMixin, _Released):  # type: ignore[misc]
 class PoissonRegressor(LinearRegression):
     """Of a count, or another number of 0 or more, whose logarithm is linear."""
 
-    _family: ClassVar[Family | None] = Poisson()
+    _family: ClassVar[Family | None] = POISSON

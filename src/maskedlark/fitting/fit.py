@@ -86,7 +86,7 @@ def _error_root(
     off by noise, by how many of the records are real, and by which of the rows they are.
     """
     size = theta.size
-    hessian = problem.curvature(theta).reshape(size, size) + np.diag(ridges.ravel())
+    hessian = problem.hessian(theta) + np.diag(ridges.ravel())
     slopes = problem.family.mean(rows.phi @ theta.T) * rows.clips[:, None]
     mean = (slopes.T @ rows.phi / len(rows.phi)).ravel()
     real, rate, own = question.real_records, question.fake_rate, len(rows.phi)

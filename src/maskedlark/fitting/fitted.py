@@ -9,7 +9,7 @@ from scipy.stats import norm
 from maskedlark.exact.moments import Representation
 from maskedlark.features.encoder import Encoder
 from maskedlark.fitting.asking import encoded, real_rows
-from maskedlark.fitting.glm import Family, Logistic, Softmax
+from maskedlark.fitting.glm import Family
 from maskedlark.fitting.maps import Floats
 
 
@@ -38,8 +38,7 @@ class FittedModel:
     def means(self, table: Any) -> Floats:  # noqa: ANN401
         """What a label is expected to be; of classes, a probability each."""
         means = self.family.mean(self.scores(table))
-        is_binary = isinstance(self.family, Logistic) and not isinstance(self.family, Softmax)
-        return np.concatenate([1 - means, means], axis=1) if is_binary else means
+        return np.concatenate([1 - means, means], axis=1) if self.family.is_binary else means
 
     def intervals(self, confidence: float = 0.95) -> Floats:
         """Of coefficients, the intercept last: (outputs, names + 1, 2)."""

@@ -2,9 +2,9 @@
 
 In coordinates in which the label-free curvature H is diagonal, the slope at the mean model is nearly normal:
 g_j ~ N(0, (H_j γ_j)² + N_j), with N_j the variance by the helpers' noise and by labels around their mean, and
-γ_j² = γ² (H_j / max H)^α the prior's of θ_j. γ is one of a grid, with shares that maximum likelihood finds:
-so few large coefficients stay large among many small ones. The ridge ρ_j is what shrinks g_j to its
-expectation. Run by the ad server.
+γ_j² = γ² H_j / max H the prior's of θ_j. γ is one of a grid, with shares that maximum likelihood finds: few
+large coefficients stay large among many small ones. The ridge ρ_j is what shrinks g_j to its expectation.
+Run by the ad server.
 """
 
 import numpy as np
@@ -13,7 +13,6 @@ from maskedlark.fitting.glm import Family
 from maskedlark.fitting.maps import Floats
 
 _GAMMAS = np.exp(np.linspace(np.log(3e-3), np.log(3.0), 16))
-_ALPHAS = np.arange(5) / 2
 _DISPERSIONS = np.exp(np.linspace(np.log(1e-3), 0.0, 12))
 _ROUNDS = 60
 _LEAST = 1e-9
@@ -38,13 +37,11 @@ def ridge(
     variance = family.variance(means[None])[0][:, None]
     curve = np.maximum(variance * (weights @ centred), _LEAST * variance * (weights @ centred).max())
     sampled = variance * ((weights * clips) @ centred)
-    widest = (spread**2 / 4 / variance).max() if family.dispersed else 1.0
-    best = -np.inf, curve
-    for dispersion in widest * (_DISPERSIONS if family.dispersed else np.ones(1)):
-        for alpha in _ALPHAS:
-            sizes = family.unit(spread) * np.sqrt(curve / curve.max()) ** alpha
-            tried = _shrunk(slope, curve * sizes, noise**2 + dispersion * sampled)
-            best = max(best, tried, key=lambda each: each[0])
+    sizes = family.unit(spread) * curve * np.sqrt(curve / curve.max())
+    # How labels of classes vary is known; that of numbers is bounded by their range.
+    widest = np.ones(1) if family.is_class else (spread**2 / 4 / variance).max() * _DISPERSIONS
+    tried = [_shrunk(slope, sizes, noise**2 + each * sampled) for each in widest]
+    best = max(tried, key=lambda each: each[0])
     found = curve * (1 / best[1] - 1)
     return np.concatenate([found, np.full((len(found), 1), INTERCEPT * variance.max())], axis=1)
 
