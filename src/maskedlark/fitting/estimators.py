@@ -108,7 +108,7 @@ class _Released(BaseEstimator):  # type: ignore[misc]
         """Scores of rows; of classes, one each."""
         return self._fitted().decision_function(X)
 
-    def predict(self, X: Any) -> NDArray[np.float64 | np.int64]:  # noqa: ANN401, N803
+    def predict(self, X: Any) -> NDArray[Any]:  # noqa: ANN401, N803
         """The likeliest class, or the expected label."""
         return self._fitted().predict(X)
 
