@@ -144,7 +144,9 @@ def test_rows_that_differ_much_in_number_are_said_and_warned_of():
         assert (model.rows_, model.records_, model.real_records_) == (2000, 3000, 3000.0)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            assert "helpers lack about 0" in model.fit(features).mismatch_ or "lacks about 0" in model.mismatch_
+            assert (
+                "helpers lack about 0" in model.fit(features).mismatch_ or "lacks about 0" in model.mismatch_
+            )
 
 
 def test_several_datasets_are_one_release():

@@ -28,7 +28,7 @@ def test_it_is_better_than_no_ridge_and_about_as_good_as_the_best(family):
     problem = glm.Problem(family, phi, weights)
 
     def error(ridge):
-        return float(((problem.solve(moments, ridge)[0, :-1] - theta) ** 2 @ phi.var(axis=0)[:-1]))
+        return float((problem.solve(moments, ridge)[0, :-1] - theta) ** 2 @ phi.var(axis=0)[:-1])
 
     chosen = error(prior.ridge(family, phi, weights, weights, moments, noise, 10.0))
     flat = [np.append(np.full(40, each), prior.INTERCEPT)[None] for each in np.geomspace(1, 1e6, 30)]
