@@ -5,6 +5,7 @@ by 4 of them with a chance of 6e-5 per case, plus 1 % for what a straight line m
 """
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -37,7 +38,8 @@ def drawn(question, noise, shape, seed):
     (column,) = Moments().ask(question.document, question.arguments).columns
     seeds = [bytes([seed, place]) * 16 for place in range(len(question.document.helpers))]
     law = question.mechanism.kind, noise, column.sensitivity
-    return sum(mechanisms.draw(*law, each, column.width) for each in seeds).reshape(shape) * question.phi.unit
+    total = np.sum([mechanisms.draw(*law, each, column.width) for each in seeds], axis=0)
+    return total.reshape(shape) * question.phi.unit
 
 
 def check(shares):
@@ -70,7 +72,7 @@ def test_coefficients_of_clear_labels_are_covered(monkeypatch, label, kind, nois
         chosen, shares = prior.ridge, []
         for seed in range(DRAWS):
             noisy = moments + drawn(question, noise, moments.shape, seed)
-            kept = []
+            kept: list[Any] = []
             monkeypatch.setattr(
                 prior, "ridge", lambda *given, kept=kept: kept.append(chosen(*given)) or kept[0]
             )

@@ -83,7 +83,8 @@ def consistent(family: Family, moments: Floats, total: Floats) -> Floats:
     """Moments whose classes add up to `total`, which is known: that of all labels. So there is a solution."""
     if family is not SOFTMAX:
         return moments
-    return moments - (moments.sum(axis=0) - total) / len(moments)
+    known: Floats = moments - (moments.sum(axis=0) - total) / len(moments)
+    return known
 
 
 @dataclass(frozen=True, eq=False)
