@@ -107,8 +107,15 @@ MUTANTS = (
     Mutant(
         "the charge: holds for a mixture that is chosen by what was seen",
         SOURCE + "ledger/budget.py",
-        "return bool(self._document.models) or len(kinds) > 1",
+        "return self._document.has_sessions or len(kinds) > 1",
         "return False",
+        "tests/unit/ledger/test_budget.py",
+    ),
+    Mutant(
+        "the charge: a function that is not known may have steps",
+        SOURCE + "parameters/document.py",
+        "not self.mechanisms.keys() <= SINGLE",
+        '"gradient" in self.mechanisms',
         "tests/unit/ledger/test_budget.py",
     ),
     Mutant(
