@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Connection, select, text
 
+from maskedlark.audit.canaries import Floats
 from maskedlark.core.records import TrainingRecords
 from maskedlark.dp import mechanisms
 from maskedlark.dp.mechanisms import Sensitivity
@@ -31,8 +32,6 @@ from maskedlark.storage.engine import open_database
 
 if TYPE_CHECKING:  # It needs torch, which auditing releases does not.
     from maskedlark.functions.gradient import GradientQuery, GradientSteps
-
-Floats = NDArray[np.float64]
 
 
 @contextmanager

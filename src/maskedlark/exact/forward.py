@@ -66,12 +66,25 @@ class Forward:
 
     def __call__(self, features: Tensor, seed: Seed | None) -> Trace:
         """Features (n, d), uint8, to the output's sums. Without a seed (evaluation) nothing is dropped."""
-        numbers = sums = features.float()
+        inputs, slopes, signed = self._inputs(features, seed)
+        sums = self._linear[-1](inputs[-1], signed[-1]).double()
+        return Trace(tuple(inputs), tuple(slopes), tuple(signed), sums)
+
+    def last_input(self, features: Tensor) -> Tensor:
+        """The input of the last layer, float32: (n, width). Nothing is dropped."""
+        return self._inputs(features, None)[0][-1]
+
+    def _inputs(
+        self, features: Tensor, seed: Seed | None
+    ) -> tuple[list[Tensor], list[Tensor], list[Tensor | None]]:
+        """Every layer's input, the slopes before each but the first, and inputs as signed bytes."""
+        numbers = features.float()
         inputs, slopes = [], []
         signed: list[Tensor | None] = []
         for index, layer in enumerate(self._layout.network.layers):
             slope: Tensor | None = None
             if layer.activation is not None:
+                sums = self._linear[index - 1](numbers, signed[-1])
                 numbers, slope = layer.activation.apply(sums, self._exponent(index))
             if layer.dropout is not None:
                 numbers, slope = self._drop(layer, index, numbers, slope, seed)
@@ -80,8 +93,7 @@ class Forward:
                 slopes.append(slope)
             raw = features if not index and layer.dropout is None else numbers
             signed.append(digits.with_ones(raw) if self._in_bytes(index) else None)
-            sums = self._linear[index](numbers, signed[-1])
-        return Trace(tuple(inputs), tuple(slopes), tuple(signed), sums.double())
+        return inputs, slopes, signed
 
     def _in_bytes(self, index: int) -> bool:
         """Whether a layer's inputs are 0 … 255 and its products are faster in bytes."""

@@ -19,20 +19,10 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from maskedlark.errors import NotDeclared, UnsupportedVersion
-from maskedlark.features import table
+from maskedlark.features import kinds, table
 from maskedlark.features.column import Column, Value, can_read, texts
 from maskedlark.features.errors import ColumnDoesNotFit, NotAnEncoder, TableDoesNotFit, UnknownColumn
-from maskedlark.features.kinds import (
-    Boolean,
-    BooleanColumn,
-    Fitted,
-    Hashed,
-    HashedColumn,
-    Kind,
-    OneHot,
-    OneHotColumn,
-    check_whole,
-)
+from maskedlark.features.kinds import Fitted, Kind, check_whole
 from maskedlark.features.scaled import Scaled, ScaledColumn, number
 from maskedlark.features.table import Table
 
@@ -42,7 +32,9 @@ MAX_ONE_HOT = 32
 BUCKETS = 32
 VERSION = 1
 """Of saved encoders."""
-AnyColumn = Annotated[BooleanColumn | HashedColumn | OneHotColumn | ScaledColumn, Field(discriminator="kind")]
+AnyColumn = Annotated[
+    kinds.BooleanColumn | kinds.HashedColumn | kinds.OneHotColumn | ScaledColumn, Field(discriminator="kind")
+]
 
 
 @dataclass(frozen=True)
@@ -67,7 +59,13 @@ class Encoder:
         """
         declared, left = dict(columns or {}), {leave_out} if isinstance(leave_out, str) else set(leave_out)
         check_whole(least, 1, 1 << 31, "`least`")
-        _check_kinds(declared, left)
+        for name, kind in declared.items():
+            if not isinstance(kind, Kind):
+                raise NotDeclared(
+                    f"column {name!r}: declare a kind, such as Scaled() or OneHot(), not {kind!r}"
+                )
+            if name in left:
+                raise NotDeclared(f"column {name!r} is declared and left out; do one of the two")
         there = table.read(features, leave_out=sorted(left))
         for name in declared:
             if name not in {column.name for column in there}:
@@ -120,7 +118,9 @@ class Encoder:
         try:
             return cls(_Saved.model_validate(document).columns)
         except ValidationError as error:
-            raise NotAnEncoder(f"the encoder cannot be used: {_faults(error)}; fit it again") from None
+            faults = error.errors(include_url=False, include_context=False, include_input=False)[:3]
+            listed = "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in faults)
+            raise NotAnEncoder(f"the encoder cannot be used: {listed}; fit it again") from None
 
     def save(self, path: str | Path) -> None:
         """Write it to a file."""
@@ -135,14 +135,6 @@ class Encoder:
             raise NotAnEncoder("the encoder is no UTF-8 text; write it again with save()") from error
 
 
-def _check_kinds(declared: Mapping[str, Kind], left: set[str]) -> None:
-    for name, kind in declared.items():
-        if not isinstance(kind, Kind):
-            raise NotDeclared(f"column {name!r}: declare a kind, such as Scaled() or OneHot(), not {kind!r}")
-        if name in left:
-            raise NotDeclared(f"column {name!r} is declared and left out; do one of the two")
-
-
 def choose(column: Column) -> Kind:
     """The default kind of a column: boolean, number (also as text), few categories by name, many by hash.
 
@@ -152,10 +144,11 @@ def choose(column: Column) -> Kind:
     if not present:
         raise ColumnDoesNotFit(column.name, None, "has no value at all; leave it out, or declare its kind")
     if all(_is_boolean(value) for value in present):
-        return Boolean()
+        return kinds.Boolean()
     if all(not isinstance(value, bool) and can_read(number, value) for value in present):
         return Scaled()
-    return OneHot(MAX_ONE_HOT) if len(set(texts(column))) <= MAX_ONE_HOT else Hashed(BUCKETS)
+    few = len(set(texts(column))) <= MAX_ONE_HOT
+    return kinds.OneHot(MAX_ONE_HOT) if few else kinds.Hashed(BUCKETS)
 
 
 def _is_boolean(value: Value) -> bool:
@@ -179,11 +172,6 @@ class _Saved(BaseModel):
         if len({fitted.name for fitted in columns}) != len(columns):
             raise ValueError("a column is named twice")
         return columns
-
-
-def _faults(error: ValidationError) -> str:
-    faults = error.errors(include_url=False, include_context=False, include_input=False)[:3]
-    return "; ".join(f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in faults)
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

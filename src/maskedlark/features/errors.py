@@ -18,7 +18,6 @@ class UnknownColumn(NotDeclared):
         near = get_close_matches(name.casefold(), folded, n=1, cutoff=0)
         hint = f"the nearest is {folded[near[0]]!r}" if near else "it has none at all"
         super().__init__(f"the table has no column {name!r}; {hint}")
-        self.name = name
 
 
 class ColumnDoesNotFit(NotDeclared):
@@ -27,7 +26,6 @@ class ColumnDoesNotFit(NotDeclared):
     def __init__(self, column: str, row: int | None, change: str) -> None:
         place = f"column {column!r}" if row is None else f"column {column!r}, row {row}"
         super().__init__(f"{place}: {change}")
-        self.column, self.row = column, row
 
 
 class NotAnEncoder(DecodeError):

@@ -14,6 +14,7 @@ from maskedlark.parameters.document import FUNCTION_NAME
 ON_DEMAND = {
     "evaluation": ("maskedlark.functions.evaluation", "Evaluation"),
     "gradient": ("maskedlark.functions.gradient", "Gradient"),
+    "moments": ("maskedlark.functions.moments", "Moments"),
 }
 """They need torch, which takes seconds to load and which helpers that only measure do not need."""
 _log = logging.getLogger(__name__)

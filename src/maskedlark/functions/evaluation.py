@@ -4,7 +4,6 @@ The row of V is the one-hot of (score bucket, candidate label); the secret is th
 all records, those held out of every batch, or the others.
 """
 
-import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,7 +22,6 @@ from maskedlark.errors import BadArguments
 from maskedlark.exact import evaluation as exact
 from maskedlark.exact import gradient
 from maskedlark.exact.evaluation import Scale
-from maskedlark.exact.quantise import Quantised
 from maskedlark.functions import weights
 from maskedlark.functions.function import Arguments, Column, Function, Part, Query, TableSchema, parse
 from maskedlark.functions.model import DescribedModel, ModelFunction, ModelQuery
@@ -61,14 +59,6 @@ class EvaluationArguments(Settings):
                 "a part goes with held_out, the share that is kept out of batches; 'all' without"
             )
         return self
-
-    def quantised(self) -> Quantised:
-        """The weights."""
-        try:
-            sent = base64.b64decode(self.weights, validate=True)
-        except ValueError:  # Not binascii.Error, which non-ASCII text does not raise.
-            raise BadArguments("weights are base64") from None
-        return weights.decode(self.model.network, sent)
 
 
 @dataclass(frozen=True)
@@ -112,7 +102,7 @@ class Evaluation(ModelFunction, Function):
         scales = tuple(Scale(**scale.model_dump()) for scale in asked.scales)
         _check_scales(scales, spaces)
         part = None if asked.part == "all" else Part(asked.part, asked.held_out)
-        network, sent = asked.model.network, asked.quantised()
+        network, sent = asked.model.network, weights.from_text(asked.model.network, asked.weights)
         # Scores one row, to refuse weights and scales out of range before anything is charged.
         exact.buckets(network, sent, np.zeros((1, network.features), np.uint8), scales)
         return EvaluationQuery(asked.tag, network, sent, scales, spaces, part)

@@ -35,7 +35,7 @@ GRADIENT = "gradient"
 MAX_LAYERS = 64
 MAX_PARAMETERS = 1 << 22
 """The most numbers of a gradient; every step sends eight bytes each."""
-_NORMS: dict[Kind, Norm] = {"laplace": Norm.L1, "gaussian": Norm.L2}
+NORMS: dict[Kind, Norm] = {"laplace": Norm.L1, "gaussian": Norm.L2}
 """Laplace noise covers a bound in L1, Gaussian noise one in L2."""
 _ACTIVATIONS: dict[str, Callable[..., Activation]] = {kind.name: kind for kind in ACTIVATIONS}
 _Slope = Annotated[int, Field(ge=0, le=1024)]
@@ -179,7 +179,7 @@ def byte_features(document: Document, tag: str) -> int:
 
 def clip(document: Document, tag: str, fraction: int, depth: int) -> Clip:
     """The declared bound, in the norm that the declared noise covers."""
-    norm = _NORMS[document.mechanism(GRADIENT).kind]
+    norm = NORMS[document.mechanism(GRADIENT).kind]
     return Clip(document.trained(tag).gradient_bound, norm, fraction, depth)
 
 

@@ -5,11 +5,12 @@ weights = version 1 byte, bits 1 byte, parameters 2 bytes, layers 2 bytes,
           values: one signed integer of 8 or 16 bits each, the low byte first
 """
 
+import base64
 import struct
 
 import numpy as np
 
-from maskedlark.errors import WrongLength, WrongType
+from maskedlark.errors import BadArguments, WrongLength, WrongType
 from maskedlark.exact import quantise
 from maskedlark.exact.network import Network
 from maskedlark.exact.quantise import Quantised
@@ -24,6 +25,20 @@ def encode(weights: Quantised) -> bytes:
     head = _HEAD.pack(_VERSION, weights.bits, len(weights.exponents), len(weights.activations))
     values = weights.values.astype(_KINDS[weights.bits])
     return head + bytes(weights.exponents) + bytes(weights.activations) + values.tobytes()
+
+
+def to_text(weights: Quantised) -> str:
+    """Encode weights for JSON. Run by the ad server."""
+    return base64.b64encode(encode(weights)).decode()
+
+
+def from_text(network: Network, text: str) -> Quantised:
+    """Decode weights that came in JSON. Run by helpers."""
+    try:
+        sent = base64.b64decode(text, validate=True)
+    except ValueError:  # Not binascii.Error, which non-ASCII text does not raise.
+        raise BadArguments("weights are base64") from None
+    return decode(network, sent)
 
 
 def size(network: Network, bits: int) -> int:

@@ -137,8 +137,8 @@ class Document(Canonical):
             raise ValueError("values are declared without noise for their sums: add mechanisms.sums")
         if self.models and not self.mechanisms.keys() - {SUMS}:
             raise ValueError(
-                "models are declared without noise: add mechanisms.gradient to train, mechanisms.evaluation "
-                "to evaluate"
+                "models are declared without noise: add mechanisms.moments to fit linear models, "
+                "mechanisms.gradient to train, mechanisms.evaluation to evaluate"
             )
         if self.models and self.training is None:
             raise ValueError(

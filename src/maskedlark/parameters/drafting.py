@@ -45,6 +45,7 @@ MECHANISMS = {
     "models": {
         "gradient": {"kind": "gaussian", "noise_floor": 1.0},
         "evaluation": {"kind": "gaussian", "noise_floor": 1.0},
+        "moments": {"kind": "gaussian", "noise_floor": 1.0},
     },
 }
 """By what is declared: a mechanism for each function over it."""

@@ -7,6 +7,7 @@ import json
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +17,7 @@ import httpx
 from maskedlark.adserver.client import Client
 from maskedlark.adserver.dataset_store import Dataset
 from maskedlark.adserver.errors import UploadRefused
+from maskedlark.browser.population import Population
 from maskedlark.clock import SystemClock
 from maskedlark.core.purpose import Purpose
 from maskedlark.helper.errors import NoKeys
@@ -73,12 +75,10 @@ class RunningHelper:
 
     def _is_known(self, keyring: Keyring, now: int) -> bool:
         """Whether it has keys that are valid now and signed for its current address."""
-        try:
-            message = keyring.configuration
-        except NoKeys:
-            return False
-        known = key_configurations.verify(message, self.name, self.identity.verifying)
-        return known.address == self.process.address and any(each.valid_at(now) for each in known.keys)
+        with suppress(NoKeys):
+            known = key_configurations.verify(keyring.configuration, self.name, self.identity.verifying)
+            return known.address == self.process.address and any(each.valid_at(now) for each in known.keys)
+        return False
 
 
 @dataclass
@@ -90,7 +90,6 @@ class LocalCluster:
     document_keys: Mapping[str, SigningKey]
     """The document keys of this origin, and of others that helpers know."""
     request_keys: Mapping[str, SigningKey]
-    """Their request keys."""
     service: Process
     service_key: SigningKey
     adserver: Process
@@ -148,6 +147,11 @@ class LocalCluster:
         now = SystemClock().now()
         keys = [self.parameters.keys(each.name, each.identity.verifying) for each in self.helpers]
         return tuple(each.current(now) for each in keys)
+
+    def browsers(self, pool: Executor | None = None, progress: bool = False) -> Population:
+        """Browsers that saw an ad long enough ago to have reported by now."""
+        seen = SystemClock().now() - self.document.attribution_window_s - self.document.delay.max_s - 3600
+        return Population(self.document, self.sealing_keys(), seen, self.rng, pool, progress)
 
     def signed(self, place: int, origin: str | None = None, key: SigningKey | None = None) -> SignedRemote:
         """A signed connection to a helper, as this or another origin, for use without the client."""

@@ -13,10 +13,9 @@ from pathlib import Path
 from maskedlark.adserver.client import Client
 from maskedlark.adserver.dataset_store import Dataset, DatasetState
 from maskedlark.adserver.sending import bars
-from maskedlark.browser.population import Population, processes
-from maskedlark.clock import SystemClock
+from maskedlark.browser.population import processes
 from maskedlark.core.purpose import Purpose
-from maskedlark.simulate.cluster import DAY_S, LocalCluster
+from maskedlark.simulate.cluster import LocalCluster
 from maskedlark.simulate.errors import OtherSimulation
 from maskedlark.simulate.users import Users
 from maskedlark.wire import uploads
@@ -71,14 +70,11 @@ class Reporting:
         return sorted(whole.iterdir())
 
     def _batches(self, purpose: Purpose) -> Iterator[Sequence[bytes]]:
-        seen = SystemClock().now() - 8 * DAY_S - 3600
         # A new interpreter takes a second to start, in which one process makes thousands of reports.
-        users, cluster = self.users, self.cluster
+        users = self.users
         several = self.processes > 1 and users.size >= _MANY
         with processes(self.processes) if several else nullcontext() as pool:
-            made = Population(
-                cluster.document, cluster.sealing_keys(), seen, cluster.rng, pool, self.progress
-            )
+            made = self.cluster.browsers(pool, self.progress)
             if purpose is Purpose.AGGREGATE:
                 yield from made.measure([*users.keys.values()], [*users.values.values()])
             else:

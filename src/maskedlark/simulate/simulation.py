@@ -14,7 +14,7 @@ import operator
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -154,16 +154,12 @@ def _tell(people: Users, said: Declared, say: Say | None) -> None:
         for leak in people.leaks:
             warnings.warn(leak, stacklevel=3)  # Names the line that called `start`.
         return
-    for line in _said(people, said):
+    for line in (*people.notes, *people.leaks):
         say(line)
-
-
-def _said(people: Users, said: Declared) -> Iterator[str]:
-    yield from (*people.notes, *people.leaks)
     if people.encoder is not None:
         names = ", ".join(column.name for column in people.encoder.columns)
-        yield f"features: {names}, as {len(people.encoder)} bytes"
-    yield (
+        say(f"features: {names}, as {len(people.encoder)} bytes")
+    say(
         f"declared: k = {said.k}; a source may cost ε = {said.epsilon:g}, δ = {2 * said.delta:g}; "
         f"{said.fake_rate:.0%} fakes"
     )

@@ -26,6 +26,7 @@ from maskedlark.features.scaled import number
 from maskedlark.features.table import Table
 from maskedlark.parameters.settings import MAX_NUMBER
 from maskedlark.simulate.errors import BadSimulation
+from maskedlark.training.metrics import Binary
 from maskedlark.wire.columns import MAX_KEY_TEXT, Key
 
 Bounds = tuple[int, int]
@@ -162,9 +163,8 @@ def _telling(encoder: Encoder, features: NDArray[np.uint8], label: NDArray[np.in
 
 def _auc(byte: NDArray[np.uint8], label: NDArray[np.int64]) -> float:
     """How often the byte is larger where the label is 1; ties count half."""
-    ones, zeros = (np.bincount(byte[label == each], minlength=256) for each in (1, 0))
-    below = np.cumsum(zeros) - zeros / 2
-    return float(ones @ below / (ones.sum() * zeros.sum()))
+    counts = [np.bincount(byte[label == each], minlength=256).astype(np.float64) for each in (0, 1)]
+    return Binary(np.stack(counts, axis=1), 0.0).auc.value
 
 
 def _amounts(column: Column, bounds: Bounds, notes: list[str]) -> NDArray[np.int64]:

@@ -8,28 +8,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from maskedlark.training.begin import begin as begin
-    from maskedlark.training.client import Client as Client
-    from maskedlark.training.plan import TrainingPlan as TrainingPlan
-    from maskedlark.training.predictor import Predictor as Predictor
-    from maskedlark.training.predictor import load as load
-    from maskedlark.training.training import Step as Step
-    from maskedlark.training.training import Training as Training
+    from maskedlark.training.begin import begin
+    from maskedlark.training.client import Client
+    from maskedlark.training.plan import TrainingPlan
+    from maskedlark.training.predictor import Predictor, load
+    from maskedlark.training.training import Step, Training
 
-_HOMES = {
-    "Client": "client",
-    "TrainingPlan": "plan",
-    "Predictor": "predictor",
-    "Step": "training",
-    "Training": "training",
-    "begin": "begin",
-    "load": "predictor",
-}
+_HOMES = {"Step": "training", "TrainingPlan": "plan", "load": "predictor"}
+"""Modules of names that have another name."""
 __all__ = ["Client", "Predictor", "Step", "Training", "TrainingPlan", "begin", "load"]
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever has that name
     # Imported on first use: torch takes seconds to load, and metrics do not need it.
-    if name not in _HOMES:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return getattr(import_module(f"{__name__}.{_HOMES.get(name, name.lower())}"), name)

@@ -96,20 +96,9 @@ def begin(
         body = request.model_copy(update=fresh).encode()
         return body, home.session(document, body)
 
+    run, sums = None if folder is None else Run(Path(folder), body), home.session(document, body)
     made = Training(
-        model,
-        network,
-        clip,
-        planned,
-        home.session(document, body),
-        loss,
-        tag,
-        sample,
-        bits,
-        encoder,
-        None if folder is None else Run(Path(folder), body),
-        checkpoint_every,
-        renewed,
+        model, network, clip, planned, sums, loss, tag, sample, bits, encoder, run, checkpoint_every, renewed
     )
     _check_weights(made)
     return made

@@ -64,7 +64,6 @@ class Run:
 
     folder: Path
     request: bytes
-    """The session request."""
 
     def begin(self) -> None:
         """Lock the folder and store the request before it is sent: a lost id would be charged again."""

@@ -5,7 +5,6 @@ print(evaluated)                     AUC, log-loss, accuracy of every label, and
 evaluated.labels[0].calibration()    for every bucket of predicted probability: how often it came true
 """
 
-import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -26,7 +25,7 @@ from maskedlark.functions import weights
 from maskedlark.functions.evaluation import DescribedScale, Evaluation, EvaluationArguments
 from maskedlark.training import network as networks
 from maskedlark.training import plan as plans
-from maskedlark.training.metrics import Binary, Classes, Floats, LabelMeasures, Values
+from maskedlark.training.metrics import Binary, Classes, LabelMeasures, Values
 from maskedlark.training.predictor import Predictor, check_encoder
 from maskedlark.training.training import Training
 
@@ -83,7 +82,7 @@ def evaluate(
     arguments = EvaluationArguments(
         tag=asked.tag,
         model=described.describe(network),
-        weights=base64.b64encode(weights.encode(sent)).decode(),
+        weights=weights.to_text(sent),
         scales=tuple(_scale(*each, buckets) for each in zip(network.losses, spaces, strict=False)),
         part=part,
         held_out=share,
@@ -125,17 +124,13 @@ def _measured(
         deviation = intervals.standard_error(answered.kind, answered.noise, sensitivity, answered.helpers)
         counts = table.columns[place][0].reshape(scale.buckets, len(space)).astype(np.float64)
         if isinstance(loss, SoftmaxCrossEntropy):
-            measured.append(Classes(_square(counts, space, loss.classes), deviation))
+            # One column per class, even for classes that no label can have.
+            square = np.zeros((loss.classes, loss.classes))
+            square[:, list(space.values)] = counts
+            measured.append(Classes(square, deviation))
         elif isinstance(loss, BinaryCrossEntropy):
             measured.append(Binary(counts, deviation))
         else:
             edges = np.linspace(scale.low, scale.high, scale.buckets + 1)
             measured.append(Values(counts, deviation, edges, np.array(space.values, np.float64)))
     return tuple(measured)
-
-
-def _square(counts: Floats, space: LabelSpace, classes: int) -> Floats:
-    """One column per class, even for classes that no label can have."""
-    square = np.zeros((classes, classes))
-    square[:, list(space.values)] = counts
-    return square

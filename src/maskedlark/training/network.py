@@ -78,9 +78,8 @@ def losses(loss: str | Sequence[str], model: nn.Module) -> tuple[Loss, ...]:
 
 def parameters(network: Network, model: nn.Module) -> dict[str, NDArray[np.float64]]:
     """The model's current weights, by name."""
-    named = dict(model.named_parameters())
     return {
-        entry.name: named[entry.name].detach().to("cpu", torch.float64).numpy()
+        entry.name: model.get_parameter(entry.name).detach().to("cpu", torch.float64).numpy()
         for entry in network.parameters
     }
 
@@ -93,9 +92,8 @@ def quantised(network: Network, model: nn.Module, sample: NDArray[np.uint8] | No
 
 def fill(network: Network, model: nn.Module, gradient: NDArray[np.float64]) -> None:
     """Add a flat gradient to `param.grad`, as `backward` does."""
-    named = dict(model.named_parameters())
     for entry in network.parameters:
-        parameter = named[entry.name]
+        parameter = model.get_parameter(entry.name)
         flat = torch.from_numpy(gradient[entry.place].reshape(entry.shape).copy())
         own = flat.to(parameter.device, parameter.dtype)
         parameter.grad = own if parameter.grad is None else parameter.grad + own

@@ -56,9 +56,6 @@ class Predictor:
                 outputs = self.model(features).double().reshape(len(features), -1)
         finally:
             self.model.train(was_training)
-        return self._predictions(outputs)
-
-    def _predictions(self, outputs: torch.Tensor) -> NDArray[np.float64]:
         losses = networks.names(self.loss)
         if losses == ("softmax",):
             return torch.softmax(outputs, dim=1).numpy()

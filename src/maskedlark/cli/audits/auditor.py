@@ -7,7 +7,6 @@ from pathlib import Path
 
 from maskedlark.adserver.client import Client
 from maskedlark.browser.population import Population
-from maskedlark.clock import SystemClock
 from maskedlark.core.purpose import Purpose
 from maskedlark.randomness import Randomness
 from maskedlark.simulate.cluster import LocalCluster, local_cluster
@@ -44,9 +43,7 @@ def audited(
 @contextmanager
 def frozen(scene: LocalCluster, purpose: Purpose, make: Callable[[Population], Reports]) -> Iterator[Client]:
     """Freeze the auditor's own reports at every helper; yields the client that may query them."""
-    document = scene.document
-    seen = SystemClock().now() - document.attribution_window_s - document.delay.max_s - 3600
-    made = make(Population(document, scene.sealing_keys(), seen, scene.rng))
+    made = make(scene.browsers())
     scene.upload(batch[start : start + _UPLOAD] for batch in made for start in range(0, len(batch), _UPLOAD))
     with scene.client() as client:
         scene.freeze(client, {purpose: TAG})

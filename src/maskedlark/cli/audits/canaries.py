@@ -8,10 +8,10 @@ Laplace noise: by chance, fewer than one audit in 1,000 is blind.
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
 from maskedlark.adserver.client import Client
 from maskedlark.audit import canaries, colluding
+from maskedlark.audit.canaries import Flags, Floats
 from maskedlark.cli.audits.auditor import DELTA, audited
 from maskedlark.cli.audits.findings import CONFIDENCE, SEEN, SEEN_ALONE, Finding
 from maskedlark.core.purpose import Purpose
@@ -31,7 +31,6 @@ budget = {{epsilon = {budget}, delta = {delta}}}
 mechanisms = {{sums = {{kind = "{kind}", noise_floor = 0.1}}}}
 values = {{euros = [0, 100]}}
 """
-Floats = NDArray[np.float64]
 
 
 def run(count: int, releases: int, epsilon: float, kind: Kind, rng: Randomness) -> list[Finding]:
@@ -49,7 +48,7 @@ def run(count: int, releases: int, epsilon: float, kind: Kind, rng: Randomness) 
 
 
 def judge(
-    what: str, coins: NDArray[np.bool_], alone: Floats, joined: Floats, epsilon: float, kind: Kind
+    what: str, coins: Flags, alone: Floats, joined: Floats, epsilon: float, kind: Kind
 ) -> list[Finding]:
     """What the ad server finds in its view of every trial, alone and with what helper 1 reveals."""
     first, second = (_bound(coins, view, kind) for view in (alone, joined))
@@ -71,7 +70,7 @@ def _view(scene: LocalCluster, client: Client, noise: float, count: int) -> tupl
     return alone, alone - told
 
 
-def _bound(coins: NDArray[np.bool_], seen: Floats, kind: Kind) -> float:
+def _bound(coins: Flags, seen: Floats, kind: Kind) -> float:
     if kind == "laplace":
         return canaries.lower_bound(coins, seen, CONFIDENCE)
     return canaries.gaussian_lower_bound(coins, seen, HIGH / 2, CONFIDENCE, DELTA)

@@ -47,17 +47,14 @@ class Finding:
             return BLIND
         return "control: it sees" if self.allowed is None else "ok"
 
-    @property
-    def ok(self) -> bool:
-        """Whether the attack is not blind and found no more than is allowed."""
-        return self.verdict not in _CONCLUSIONS
-
 
 def show(audit: str, figure: str, findings: Sequence[Finding], as_json: bool, **figures: float) -> None:
     """Print findings (and `figures`, for programs); exit with 1 if one exceeds its limit or is blind."""
     verdicts = {each.verdict for each in findings}
     wrong = [words for verdict, words in _CONCLUSIONS.items() if verdict in verdicts]
-    listed = [{**asdict(each), "ok": each.ok, "verdict": each.verdict} for each in findings]
+    listed = [
+        {**asdict(each), "ok": each.verdict not in _CONCLUSIONS, "verdict": each.verdict} for each in findings
+    ]
     fields = {"audit": audit, "figure": figure, **figures, "findings": listed, "ok": not wrong}
     if not as_json:
         columns = ("attack", "by", f"{figure} found", "at least", "allowed", "verdict")

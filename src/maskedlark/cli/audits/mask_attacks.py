@@ -9,14 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maskedlark.audit import attacks, prototype
-from maskedlark.audit.attacks import Advantage, advantage
+from maskedlark.audit.attacks import Advantage, Flags, advantage
 from maskedlark.audit.prototype import NotMersenne
 from maskedlark.cli.audits.findings import DEVIATIONS, Finding
 from maskedlark.clock import SystemClock
 from maskedlark.randomness import Randomness
 from maskedlark.workflow import View, Workflow
 
-Flags = NDArray[np.bool_]
 _FEATURES, _TAG = 8, "audited"
 _PLAIN = {"sign of masks": attacks.by_sign, "size of masks": attacks.by_size}
 

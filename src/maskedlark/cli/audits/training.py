@@ -111,7 +111,7 @@ def run(count: int, rate: float, steps: int, noise: float, rng: Randomness) -> F
 
 def _told(
     scene: LocalCluster, ran: FinishedSession, asked: GradientSteps
-) -> tuple[colluding.Floats, canaries.Flags]:
+) -> tuple[canaries.Floats, canaries.Flags]:
     """What helper 1 knows: its noise, and the canaries of each batch."""
     helper, document = scene.helpers[1], scene.document
     opened = ran.receipts[helper.name]

@@ -14,7 +14,7 @@ from maskedlark.core.purpose import Purpose
 from maskedlark.features import Encoder
 from maskedlark.parameters.policy import Policy
 from maskedlark.parameters.settings import Budget
-from maskedlark.simulate import Population, processes
+from maskedlark.simulate import processes
 from maskedlark.simulate.cluster import DAY_S, LocalCluster
 from maskedlark.simulate.drafts import made_up
 
@@ -64,9 +64,8 @@ def _report(scene: LocalCluster, crowd: People, encoder: Encoder) -> int:
     buyer = crowd.first_buyer()
     sent = _one_browser(scene, crowd, buyer, encoder)
     others = crowd.without(buyer)
-    seen = SystemClock().now() - 8 * DAY_S - 3600
     with processes(2) as pool:
-        population = Population(scene.document, scene.sealing_keys(), seen, scene.rng, pool, progress=True)
+        population = scene.browsers(pool, progress=True)
         sent += scene.upload(population.measure([others.campaign.tolist()], [others.bought, others.euros]))
         return sent + scene.upload(population.train(MODEL, encoder.encode(others.known), [others.bought]))
 

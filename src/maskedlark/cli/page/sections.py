@@ -3,19 +3,8 @@
 from collections.abc import Iterator, Sequence
 
 from maskedlark.cli.demo_steps.results import NO_STATE, Attack, DemoResults, Model, Number, Receipts, Report
-from maskedlark.cli.page import plots
-from maskedlark.cli.page.markup import (
-    Markup,
-    element,
-    folded,
-    lines,
-    listing,
-    minus,
-    paragraph,
-    section,
-    shown,
-    table,
-)
+from maskedlark.cli.page import markup, plots
+from maskedlark.cli.page.markup import Markup, element, folded, minus, paragraph, section, shown, table
 from maskedlark.cli.page.plot import figure
 
 NO_MODEL = "No model was trained in this run: pip install 'maskedlark[train]' brings what that needs."
@@ -29,8 +18,8 @@ def main(results: DemoResults) -> Iterator[Markup]:
     title = "Measured and trained on what people did, with nobody seeing what one of them did"
     name = element("p", "Masked LARk", class_="name")
     yield element("header", name, element("h1", title), paragraph(intro))
-    yield listing("ul", "tiles", _tiles(results))
-    yield listing("ol", "way", _way(results))
+    yield markup.listing("ul", "tiles", _tiles(results))
+    yield markup.listing("ol", "way", _way(results))
     yield _measured(results.report)
     yield _trained("model", "A model trained on labels that nobody holds", results.model)
     yield _calibrated("calibration", "How good is it?", results.model)
@@ -160,7 +149,7 @@ def _seen(results: DemoResults) -> Markup:
     titles = {"euros": "Euros to add up", "label": "Label to train"}
     drawn = [plots.bits(f"plot-{what}-bits", title, results.sights, what) for what, title in titles.items()]
     heads = ["party", "can read", "euros to add up", "label to train"]
-    rows = [[v.party, *map(lines, (v.reads, v.euros.shown, v.label.shown))] for v in results.sights]
+    rows = [[v.party, *map(markup.lines, (v.reads, v.euros.shown, v.label.shown))] for v in results.sights]
     seen = table("What each party sees of one person who bought", heads, rows, "bytes")
     return section("sights", "What each party sees of one person", intro, figure(drawn), seen)
 
@@ -178,13 +167,8 @@ def _spent(receipts: Receipts, model: Model | None) -> Markup:
         ("allowed", "square", "what a source may still cost"),
     )
     heads = ["receipt", "ε charged", "ε spent", "spent, with helpers"]
-    rows = [
-        [
-            f"{each.number}. {each.what}",
-            *map("{:.2f}".format, (each.epsilon, each.spent, each.spent_coalition)),
-        ]
-        for each in receipts.chain
-    ]
+    costs = "{epsilon:.2f} {spent:.2f} {spent_coalition:.2f}"
+    rows = [[f"{each.number}. {each.what}", *costs.format(**vars(each)).split()] for each in receipts.chain]
     chain = table("Receipts of the first helper", heads, rows)
     return section("receipts", "What it cost, by receipts", intro, chain, beside=drawn)
 
