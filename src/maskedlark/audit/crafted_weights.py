@@ -37,15 +37,15 @@ class Crafted:
         return -gradient[own]
 
 
-def network(features: int, targets: int) -> Network:
+def network(features: int, targets: int, labels: int = 1) -> Network:
     """One ReLU per target. No output bias: every record would contribute to its gradient."""
-    hidden = Layer(Linear("w0", "b0", features, targets))
-    return Network((hidden, Layer(Linear(_OUTPUT, None, targets, 1), Relu())), (BinaryCrossEntropy(),))
+    hidden, losses = Layer(Linear("w0", "b0", features, targets)), (BinaryCrossEntropy(),) * labels
+    return Network((hidden, Layer(Linear(_OUTPUT, None, targets, labels), Relu())), losses)
 
 
-def craft(records: Bytes, targets: NDArray[np.intp], bits: int = 8) -> Crafted:
+def craft(records: Bytes, targets: NDArray[np.intp], bits: int = 8, labels: int = 1) -> Crafted:
     """Weights that read the labels of these targets among all known records."""
-    made, top = network(records.shape[1], len(targets)), (1 << (bits - 1)) - 1
+    made, top = network(records.shape[1], len(targets), labels), (1 << (bits - 1)) - 1
     rows = _rows(records, targets, top)
     own, others = _reaches(records, targets, rows)
     biases = -((own + others) // 2)
@@ -54,7 +54,7 @@ def craft(records: Bytes, targets: NDArray[np.intp], bits: int = 8) -> Crafted:
     biases >>= coarse
     fired = own + (biases << coarse)
     exponents, activation = _exponents(int(fired.max()), coarse)
-    values = np.concatenate([rows.ravel(), biases, np.zeros(len(targets), np.int64)])
+    values = np.concatenate([rows.ravel(), biases, np.zeros(len(targets) * labels, np.int64)])
     # What rounds to 0 does not fire.
     heard = fired * 2.0 ** (activation - exponents[0] - FEATURE_EXPONENT) >= 1
     alone = heard & (others + (biases << coarse) <= 0)
