@@ -69,7 +69,7 @@ def training(
 def moments(
     count: Canaries = 4000,
     labels: Annotated[int, Option(min=1, max=20, help="Of every canary: each is a trial.")] = 10,
-    epsilon: Annotated[float, Option(min=0.01, max=5, help="Of one label's release: charged, audited.")] = 1.0,
+    epsilon: Annotated[float, Option(min=0.01, max=5, help="Of one label: charged, audited.")] = 1.0,
     kind: Annotated[Literal["laplace", "gaussian"], Option(help="Of the noise.")] = "gaussian",
     as_json: Json = False,
 ) -> None:
