@@ -129,7 +129,9 @@ def test_without_sessions_all_of_a_models_delta_and_the_closed_form_are_for_its_
     database.close()
     assert found.delta == 5e-7
     assert found.epsilon == found.coalition == accountant.epsilon([Charge("gaussian", 8.0, 1)], 5e-7)
-    assert charged.receipt.claimed().balance.spent_epsilon == found.epsilon
+    released = charged.receipt.claimed()
+    assert isinstance(released, ReleaseReceipt)
+    assert released.balance.spent_epsilon == found.epsilon
 
 
 def test_a_chain_made_again_by_its_own_helper_holds(chain):

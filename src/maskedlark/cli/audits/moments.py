@@ -70,7 +70,8 @@ def run(count: int, labels: int, epsilon: float, kind: Kind, rng: Randomness) ->
     noise = accountant.noise_for(kind, 1, epsilon, delta)
     make = lambda crowd: crowd.train(TAG, rows, list(coins))  # noqa: E731
     with audited(settings, Purpose.TRAIN, make, rng) as (scene, client):
-        each = track(range(labels), "asking", console=Console(stderr=True), transient=True)
+        screen = Console(stderr=True)
+        each = track(range(labels), "asking", console=screen, transient=True, disable=not screen.is_terminal)
         seen = [view(scene, client, crafted, label, noise) for label in each]
     return judge(coins == 1, crafted.alone, seen, kind, noise)
 
@@ -91,8 +92,8 @@ def view(scene: LocalCluster, client: Client, crafted: Crafted, label: int, nois
     with closing(open_database(f"sqlite:///{scene.folder / 'reports.sqlite'}", make=False)) as database:
         kept = Requests(database).answers(answered.request)
     single = np.stack([decode_answer(kept[each.name]).tables[0].columns[0][0] for each in scene.helpers])
-    unit = 2.0**-FRACTION
-    return Seen(sums * unit, told * unit, single, released.balance.charged_epsilon)
+    unit = np.float64(1 << FRACTION)
+    return Seen(sums / unit, told / unit, single, released.balance.charged_epsilon)
 
 
 def judge(coins: Flags, alone: Flags, seen: Sequence[Seen], kind: Kind, noise: float) -> list[Finding]:
