@@ -385,25 +385,11 @@ MUTANTS = (
         "tests/statistical/test_moments_audit.py",
     ),
     Mutant(
-        "moments: another class moves two rows of the answer",
-        SOURCE + "functions/moments.py",
-        "phi.top * sqrt(2), 2, 1",
-        "phi.top, 2, 1",
-        "tests/statistical/test_moments_audit.py",
-    ),
-    Mutant(
-        "moments: a number may go from one end of its range to the other",
+        "the noise: a number may go from one end of its range to the other",
         SOURCE + "functions/moments.py",
         "max(values[-1], 0) - min(values[0], 0)",
         "max(values[-1], -values[0])",
         "tests/statistical/test_moments_audit.py",
-    ),
-    Mutant(
-        "moments: a clip factor is rounded down",
-        SOURCE + "exact/moments.py",
-        ".floor_().clamp_",
-        ".ceil_().clamp_",
-        "tests/property/test_exact_moments.py",
     ),
     Mutant(
         "the noise: is not below the floor",
