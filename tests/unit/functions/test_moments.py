@@ -3,6 +3,8 @@
 import json
 import math
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,10 +15,11 @@ from maskedlark.core.records import TrainingRecords
 from maskedlark.errors import BadArguments, DecodeError, FieldOverflow, MaskedLarkError
 from maskedlark.exact.clip import Norm
 from maskedlark.exact.losses import BinaryCrossEntropy, SoftmaxCrossEntropy, SquaredError
+from maskedlark.exact.moments import Representation
 from maskedlark.exact.network import Layer, Linear, Network
 from maskedlark.exact.quantise import Quantised
 from maskedlark.functions import model, weights
-from maskedlark.functions.moments import MAX_NUMBERS, Moments
+from maskedlark.functions.moments import MAX_NUMBERS, Moments, MomentsQuery
 from maskedlark.ledger.errors import RequestIdReused
 from maskedlark.parameters.document import NoMechanism
 from maskedlark.randomness import FixedRandomness
@@ -134,7 +137,7 @@ CHANGES = [
 
 @pytest.mark.parametrize("kind", ["gaussian", "laplace"])
 @pytest.mark.parametrize("bias", [True, False])
-def test_a_replaced_label_moves_a_column_by_no_more_than_its_sensitivity_and_at_most_by_that(kind, bias):
+def test_a_replaced_label_moves_a_column_by_no_more_than_its_sensitivity_and_by_that(kind, bias):
     declared, (made, sent) = document(kind), linear(4, *LOSSES, bias=bias)
     asked = Moments().ask(declared, arguments(made, sent, clip=0.25))
     rng, longest = np.random.default_rng(1), np.zeros((3, 2))
@@ -169,6 +172,16 @@ def test_the_number_of_a_fake_is_part_of_the_width(values, span, largest):
     assert (column.sensitivity.l2, column.sensitivity.touched) == (top * span, 5)
     assert column.sensitivity.l1 == top * span * 3  # A bound in L2 is one in L1, √5 times as large.
     assert (column.largest, column.width) == (top * largest, 5)
+
+
+@pytest.mark.parametrize(("values", "span"), [((2, 5), 5), ((-5, -2), 5), ((-1, 3), 4)])
+def test_it_would_be_if_a_space_did_not_hold_0(values, span):
+    """No document declares such a space; a fake's row is 0 all the same."""
+    made, sent = linear(4, SquaredError())
+    phi = Representation(made, sent, 2.0)
+    spaces: Any = (SimpleNamespace(values=values),)
+    (column,) = MomentsQuery("clicks", made, sent, phi, spaces, (0,)).columns
+    assert column.sensitivity.l2 == span * 2.0 ** (1 + 8 + 16)
 
 
 def test_columns_of_one_release():
