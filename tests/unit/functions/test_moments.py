@@ -349,6 +349,41 @@ def test_one_charge_and_the_same_numbers_after_a_restart(tmp_path):
         helpers.close()
 
 
+def test_a_kill_between_the_charge_and_the_answer_costs_one_charge(tmp_path, monkeypatch):
+    helpers, given = rig(tmp_path)
+
+    def dead(*_):
+        raise KeyboardInterrupt
+
+    try:
+        before = charges(helpers)
+        request = Request(
+            id="7" * 32,
+            datasets=tuple(each.hex() for each in helpers.digests),
+            function="moments",
+            arguments=given,
+            noise=4.0,
+        )
+        with monkeypatch.context() as patch:
+            patch.setattr(MomentsQuery, "share_of", dead)
+            for desk in helpers.desks:
+                with pytest.raises(KeyboardInterrupt):
+                    desk.answer(stepping.ORIGIN, request.encode(), request)
+        assert charges(helpers) == [each + 1 for each in before]
+        answers = [
+            helpers.start(place).answer(stepping.ORIGIN, request.encode(), request)
+            for place in helpers.places
+        ]
+        again = [
+            helpers.start(place).answer(stepping.ORIGIN, request.encode(), request)
+            for place in helpers.places
+        ]
+        assert [each.encode() for each in answers] == [each.encode() for each in again]
+        assert charges(helpers) == [each + 1 for each in before]
+    finally:
+        helpers.close()
+
+
 @pytest.mark.parametrize("change", [{"clip": 1e6}, {"tag": "others"}, {"clip": -1.0}, {"labels": [3]}])
 def test_nothing_is_charged_for_what_is_refused(tmp_path, change):
     helpers, given = rig(tmp_path)
