@@ -17,7 +17,7 @@ from maskedlark.fitting.maps import Floats
 
 SAMPLE = 5000
 """So many rows decide."""
-QUANTILES = (0.5, 0.9)
+QUANTILES = (0.25, 0.5, 0.9)
 """Of the norms of φ: candidates for the clip."""
 _SHARES = (0.5, 0.3, 0.2)
 _TRUTHS, _DRAWS, _POINTS = 8, 8, 161
