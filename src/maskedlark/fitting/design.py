@@ -2,7 +2,7 @@
 
 Assume a truth of a stated spread: a third of its variance linear in the columns, a third in steps of them, a
 third in leaves of pairs. A release with the plan's noise then explains a share of that variance, which has a
-closed form (all is linear and normal). The map and the clip that explain most are taken. Run by the ad server.
+closed form (all is linear and normal). The map and clip that explain most are taken. Run by the ad server.
 """
 
 from dataclasses import dataclass
