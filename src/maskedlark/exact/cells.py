@@ -1,0 +1,137 @@
+"""Cells of feature space: each record lies in one, and helpers count labels in each. Run by helpers.
+
+A partition is made of a network's outputs (the largest of some, or buckets of one) or of a hash of features.
+The ad server chooses it without labels, and computes the same cells for its own rows.
+"""
+
+import hashlib
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from maskedlark.core import field
+from maskedlark.core.field import FieldArray
+from maskedlark.exact import device as devices
+from maskedlark.exact.errors import RecordsDoNotFit
+from maskedlark.exact.forward import Forward
+from maskedlark.exact.gradient import BLOCK, check_features
+from maskedlark.exact.layout import forward_layout
+from maskedlark.exact.network import Network
+from maskedlark.exact.quantise import Quantised
+
+_HASH = b"maskedlark v2 cell"
+Cells = NDArray[np.int64]
+
+
+class OfOutputs(ABC):
+    """A partition by what a network gives."""
+
+    @abstractmethod
+    def of(self, sums: Tensor, exponent: int) -> Cells:
+        """The cell of every record, from the output layer's sums (n, outputs), integers of this exponent."""
+
+
+@dataclass(frozen=True)
+class Largest(OfOutputs):
+    """The largest of these outputs, the first if tied."""
+
+    first: int
+    count: int
+
+    def of(self, sums: Tensor, exponent: int) -> Cells:  # noqa: ARG002
+        """Which of them."""
+        own = sums[:, self.first : self.first + self.count]
+        if own.device.type == "cpu":
+            return own.numpy().argmax(axis=1)  # numpy promises the first of equal ones
+        places = torch.arange(self.count, device=own.device).expand_as(own)
+        return torch.where(own == own.amax(dim=1, keepdim=True), places, self.count).amin(dim=1).cpu().numpy()
+
+
+@dataclass(frozen=True)
+class Buckets(OfOutputs):
+    """How many of these ascending edges an output reaches."""
+
+    output: int
+    edges: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if not all(map(math.isfinite, self.edges)) or list(self.edges) != sorted(set(self.edges)):
+            raise RecordsDoNotFit("the edges of buckets are different numbers, ascending")
+
+    @property
+    def count(self) -> int:
+        """One more than edges."""
+        return len(self.edges) + 1
+
+    def of(self, sums: Tensor, exponent: int) -> Cells:
+        """Sums times a power of two are exact, and so is every comparison."""
+        own = sums[:, self.output].double().mul(2.0**-exponent).cpu().numpy()
+        return np.searchsorted(np.array(self.edges), own, side="right")
+
+
+@dataclass(frozen=True)
+class Hashed:
+    """A hash of some feature bytes."""
+
+    features: tuple[int, ...]
+    count: int
+
+    def cells(self, features: NDArray[np.uint8]) -> Cells:
+        """The first eight bytes of SHA-256 of these bytes, modulo the count. One hash per different row."""
+        rows = np.ascontiguousarray(features[:, list(self.features)])
+        different, place = np.unique(rows, axis=0, return_inverse=True)
+        digests = [hashlib.sha256(_HASH + row.tobytes()).digest()[:8] for row in different]
+        found = np.array([int.from_bytes(each, "big") % self.count for each in digests], np.int64)
+        return found[place.ravel()]
+
+
+Partition = Largest | Buckets | Hashed
+
+
+def cells(
+    network: Network | None,
+    weights: Quantised | None,
+    features: NDArray[np.uint8],
+    partitions: Sequence[Partition],
+    *,
+    device: str | torch.device = "cpu",
+) -> list[Cells]:
+    """The cell of every record, one array per partition. Without dropout."""
+    outputs = {number: each for number, each in enumerate(partitions) if isinstance(each, OfOutputs)}
+    found = {number: each.cells(features) for number, each in enumerate(partitions) if isinstance(each, Hashed)}
+    if outputs:
+        assert network is not None, "outputs are a network's"
+        assert weights is not None
+        found |= _of_outputs(network, weights, features, outputs, devices.ready(device))
+    return [found[number] for number in range(len(partitions))]
+
+
+def _of_outputs(
+    network: Network,
+    weights: Quantised,
+    features: NDArray[np.uint8],
+    partitions: dict[int, OfOutputs],
+    place: torch.device,
+) -> dict[int, Cells]:
+    check_features(network, features)
+    layout = forward_layout(network, weights)
+    forward, exponent = Forward(layout, place), layout.layers[-1].sum_exponent
+    blocks: dict[int, list[Cells]] = {number: [np.empty(0, np.int64)] for number in partitions}
+    with devices.exact(place):
+        for start in range(0, len(features), BLOCK):
+            sums = forward.sums(devices.tensor(features[start : start + BLOCK], place))
+            for number, partition in partitions.items():
+                blocks[number].append(partition.of(sums, exponent))
+    return {number: np.concatenate(own) for number, own in blocks.items()}
+
+
+def counts(of: Cells, masks: FieldArray, columns: Cells, shape: tuple[int, int]) -> FieldArray:
+    """A share of how many records are in each cell and column: masks (n, m), columns (n, m) or (1, m)."""
+    group = of[:, None] * shape[1] + columns
+    return field.total_by(masks.ravel(), group.ravel(), shape[0] * shape[1]).reshape(shape)
