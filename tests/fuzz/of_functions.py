@@ -5,6 +5,7 @@ import json
 from functools import cache, partial
 
 import numpy as np
+from maskedlark.functions.evaluation import Evaluation
 
 from maskedlark.adserver import remote_helper
 from maskedlark.core.batches import SEED_BYTES
@@ -15,7 +16,6 @@ from maskedlark.exact.network import Layer, Linear, Network
 from maskedlark.exact.operations import Relu
 from maskedlark.exact.quantise import Quantised
 from maskedlark.functions import model, weights
-from maskedlark.functions.evaluation import Evaluation
 from maskedlark.functions.function import Function
 from maskedlark.functions.moments import Moments
 from maskedlark.ledger.errors import BadReceipt

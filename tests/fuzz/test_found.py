@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from maskedlark.functions.evaluation import Evaluation
 
 from maskedlark.cli.query import parse_where
 from maskedlark.errors import BadArguments, InvalidDocument
 from maskedlark.exact import onnx_model
 from maskedlark.exact.errors import ModelDoesNotFit
-from maskedlark.functions.evaluation import Evaluation
 from maskedlark.functions.model import describe
 from maskedlark.helper import chunk_file
 from maskedlark.helper.errors import DamagedDataset

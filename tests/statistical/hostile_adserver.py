@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
+from maskedlark.functions.evaluation import DescribedScale, Evaluation, EvaluationArguments
 
 from maskedlark.adserver.remote_helper import RemoteHelper, Retries, at_once
 from maskedlark.audit import colluding
@@ -23,7 +24,6 @@ from maskedlark.exact.losses import BinaryCrossEntropy
 from maskedlark.exact.network import Layer, Linear, Network
 from maskedlark.exact.quantise import Quantised
 from maskedlark.functions import model, weights
-from maskedlark.functions.evaluation import DescribedScale, Evaluation, EvaluationArguments
 from maskedlark.functions.gradient import Gradient, GradientSteps
 from maskedlark.ledger.receipt import OpenedReceipt
 from maskedlark.parameters.document import Document

@@ -1,12 +1,11 @@
-"""Cells of feature space: each record lies in one, and helpers count labels in each. Run by helpers.
+"""Cells of feature space: each record lies in one, and labels are counted in each (`docs/EXACT.md`, 12).
 
 A partition is made of a network's outputs (the largest of some, or buckets of one) or of a hash of features.
-The ad server chooses it without labels, and computes the same cells for its own rows.
+Helpers run this; the ad server too, for its own rows: cells are the same to the bit.
 """
 
 import hashlib
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -29,32 +28,26 @@ _HASH = b"maskedlark v2 cell"
 Cells = NDArray[np.int64]
 
 
-class OfOutputs(ABC):
-    """A partition by what a network gives."""
-
-    @abstractmethod
-    def of(self, sums: Tensor, exponent: int) -> Cells:
-        """The cell of every record, from the output layer's sums (n, outputs), integers of this exponent."""
-
-
 @dataclass(frozen=True)
-class Largest(OfOutputs):
+class Largest:
     """The largest of these outputs, the first if tied."""
 
     first: int
     count: int
 
     def of(self, sums: Tensor, exponent: int) -> Cells:  # noqa: ARG002
-        """Which of them."""
+        """From the output layer's sums (n, outputs), integers of this exponent."""
         own = sums[:, self.first : self.first + self.count]
         if own.device.type == "cpu":
-            return own.numpy().argmax(axis=1)  # numpy promises the first of equal ones
+            # Numpy promises the first of equal ones, torch does not.
+            first: Cells = own.numpy().argmax(axis=1)
+            return first
         places = torch.arange(self.count, device=own.device).expand_as(own)
         return torch.where(own == own.amax(dim=1, keepdim=True), places, self.count).amin(dim=1).cpu().numpy()
 
 
 @dataclass(frozen=True)
-class Buckets(OfOutputs):
+class Buckets:
     """How many of these ascending edges an output reaches."""
 
     output: int
@@ -62,7 +55,7 @@ class Buckets(OfOutputs):
 
     def __post_init__(self) -> None:
         if not all(map(math.isfinite, self.edges)) or list(self.edges) != sorted(set(self.edges)):
-            raise RecordsDoNotFit("the edges of buckets are different numbers, ascending")
+            raise RecordsDoNotFit("the edges of buckets are different finite numbers, ascending")
 
     @property
     def count(self) -> int:
@@ -70,7 +63,7 @@ class Buckets(OfOutputs):
         return len(self.edges) + 1
 
     def of(self, sums: Tensor, exponent: int) -> Cells:
-        """Sums times a power of two are exact, and so is every comparison."""
+        """As of the largest. Sums times a power of two are exact, and so is every comparison."""
         own = sums[:, self.output].double().mul(2.0**-exponent).cpu().numpy()
         return np.searchsorted(np.array(self.edges), own, side="right")
 
@@ -82,16 +75,22 @@ class Hashed:
     features: tuple[int, ...]
     count: int
 
-    def cells(self, features: NDArray[np.uint8]) -> Cells:
-        """The first eight bytes of SHA-256 of these bytes, modulo the count. One hash per different row."""
+    def __post_init__(self) -> None:
+        if not self.features or list(self.features) != sorted(set(self.features)) or self.features[0] < 0:
+            raise RecordsDoNotFit("the features of a hash are different places, ascending")
+
+    def of(self, features: NDArray[np.uint8]) -> Cells:
+        """The first eight bytes of SHA-256 of these bytes, modulo the count.
+
+        One hash per row, also of equal ones: time must not tell which records a hidden part has.
+        """
         rows = np.ascontiguousarray(features[:, list(self.features)])
-        different, place = np.unique(rows, axis=0, return_inverse=True)
-        digests = [hashlib.sha256(_HASH + row.tobytes()).digest()[:8] for row in different]
-        found = np.array([int.from_bytes(each, "big") % self.count for each in digests], np.int64)
-        return found[place.ravel()]
+        digests = [hashlib.sha256(_HASH + row.tobytes()).digest()[:8] for row in rows]
+        return np.array([int.from_bytes(each, "big") % self.count for each in digests], np.int64)
 
 
-Partition = Largest | Buckets | Hashed
+OfOutputs = Largest | Buckets
+Partition = OfOutputs | Hashed
 
 
 def cells(
@@ -104,7 +103,7 @@ def cells(
 ) -> list[Cells]:
     """The cell of every record, one array per partition. Without dropout."""
     outputs = {number: each for number, each in enumerate(partitions) if isinstance(each, OfOutputs)}
-    found = {number: each.cells(features) for number, each in enumerate(partitions) if isinstance(each, Hashed)}
+    found = {number: each.of(features) for number, each in enumerate(partitions) if isinstance(each, Hashed)}
     if outputs:
         assert network is not None, "outputs are a network's"
         assert weights is not None

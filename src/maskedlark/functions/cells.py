@@ -1,9 +1,9 @@
 """Labels by cell of feature space: how many records of each label lie in every cell. Run by helpers.
 
 The row of V is the one-hot of (cell of x, candidate label); the secret is the one-hot truth. Cells of a
-clustering give labels to train any model with (`fitting`), cells of a model's scores evaluate it. Over whole
-datasets a cell of fewer than k records is absent. Over a part that the ad server does not know (records held
-out of all batches, or the others) every cell is there, whatever it holds.
+clustering give labels to train any model with, cells of a model's scores evaluate it. Over whole datasets a
+cell of fewer than k records is absent. Over a part that the ad server does not know (records held out of all
+batches, or the others) every cell is there, whatever it holds.
 """
 
 from collections.abc import Sequence
@@ -13,6 +13,7 @@ from math import sqrt
 from typing import Annotated, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from maskedlark.core import field
@@ -21,7 +22,7 @@ from maskedlark.core.field import FieldArray
 from maskedlark.core.labels import LabelSpace
 from maskedlark.core.records import Records, TrainingRecords
 from maskedlark.dp.mechanisms import Sensitivity
-from maskedlark.errors import BadArguments
+from maskedlark.errors import BadArguments, WrongType
 from maskedlark.exact import cells as exact
 from maskedlark.exact.network import Network
 from maskedlark.exact.quantise import Quantised
@@ -30,6 +31,7 @@ from maskedlark.functions.function import (
     Arguments,
     Column,
     Function,
+    Group,
     Part,
     Query,
     Table,
@@ -52,7 +54,7 @@ _Count = Annotated[int, Field(ge=1, le=MAX_NUMBERS)]
 class DescribedLargest(Settings):
     """Cells by which of these outputs is the largest, the first if tied."""
 
-    kind: Literal["largest"]
+    kind: Literal["largest"] = "largest"
     first: _Output = 0
     count: _Count
 
@@ -64,7 +66,7 @@ class DescribedLargest(Settings):
 class DescribedBuckets(Settings):
     """Cells by how many ascending edges an output reaches."""
 
-    kind: Literal["buckets"]
+    kind: Literal["buckets"] = "buckets"
     output: _Output = 0
     edges: Annotated[tuple[float, ...], Field(max_length=1 << 12)]
 
@@ -76,7 +78,7 @@ class DescribedBuckets(Settings):
 class DescribedHash(Settings):
     """Cells by a hash of these feature bytes."""
 
-    kind: Literal["hash"]
+    kind: Literal["hash"] = "hash"
     features: Annotated[tuple[_Output, ...], Field(min_length=1, max_length=1 << 12)]
     count: _Count
 
@@ -91,7 +93,19 @@ class DescribedTable(Settings):
     label: Annotated[int, Field(ge=0, lt=MAX_NAMES)] = 0
     cells: Annotated[DescribedLargest | DescribedBuckets | DescribedHash, Field(discriminator="kind")]
     ones: bool = False
-    """Of a binary label, count 1 alone: a replaced label moves that by 1, and not two counts."""
+    """Of a binary label, count 1 alone: a replaced label moves one number by 1, and not two."""
+
+    def dense(self, rows: Sequence[Group], numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """An answer's table as (cells, labels); absent cells are 0. Run by the ad server."""
+        count = self.cells.partition().count
+        if list(rows) == [()]:
+            return numbers.reshape(count, -1)
+        cells = [row[0] for row in rows]
+        if not set(cells) <= set(range(count)):
+            raise WrongType("the answer has cells that were not asked for")
+        every = np.zeros((count, numbers.shape[1]), np.int64)
+        every[np.array(cells, np.intp)] = numbers
+        return every
 
 
 class CellsArguments(Settings):
@@ -111,6 +125,12 @@ class CellsArguments(Settings):
             raise ValueError(
                 "a part goes with held_out, the share that is kept out of batches; 'all' without"
             )
+        if (self.model is None) != (not self.weights):
+            raise ValueError("a model goes with its weights")
+        # Nobody but helpers knows how many of a part are in a cell, so 1 alone would give no rate. And that a
+        # record is in the part would move the answer by all of its sensitivity, not by half.
+        if self.part != "all" and any(table.ones for table in self.tables):
+            raise ValueError("over a part all labels are counted: leave out ones")
         return self
 
 
@@ -157,7 +177,9 @@ class CellsQuery(Query):
     def schemas(self) -> tuple[TableSchema, ...]:
         """A row per cell; over a hidden part one row with all cells."""
         if self.part is None:
-            return tuple(TableSchema((CELL,), (each.column(1),)) for each in self.tables)
+            return tuple(
+                TableSchema((CELL,), (each.column(1),), each.partition.count) for each in self.tables
+            )
         return tuple(TableSchema((), (each.column(each.partition.count),)) for each in self.tables)
 
     def share(self, datasets: Sequence[Records], k: int) -> list[Table]:
@@ -166,10 +188,7 @@ class CellsQuery(Query):
         assert len(trained) == len(datasets), "a model's records are reports to train"
         partitions = [each.partition for each in self.tables]
         found = [exact.cells(self.network, self.weights, each.features, partitions) for each in trained]
-        return [
-            self._table(each, trained, own, k)
-            for each, *own in zip(self.tables, *found, strict=True)
-        ]
+        return [self._table(each, trained, own, k) for each, *own in zip(self.tables, *found, strict=True)]
 
     def _table(
         self, table: CellTable, datasets: Sequence[TrainingRecords], cells: Sequence[exact.Cells], k: int
@@ -180,7 +199,7 @@ class CellsQuery(Query):
         sizes = np.bincount(np.concatenate([*cells, np.empty(0, np.int64)]), minlength=len(total))
         if self.part is not None:
             return Table([()], sizes.sum(keepdims=True), (total.reshape(1, -1),))
-        kept = np.flatnonzero(sizes >= max(k, 1))
+        kept = np.flatnonzero(sizes >= k)
         return Table([(int(cell),) for cell in kept], sizes[kept], (total[kept],))
 
 
@@ -197,8 +216,10 @@ class Cells(ModelFunction, Function):
         tables = tuple(_table(each, spaces) for each in asked.tables)
         network = sent = None
         if asked.model is not None:
+            # Losses are not needed here; those that are there are the labels'.
+            check = asked.model.check if asked.model.losses else asked.model.check_features
+            check(document, asked.tag)
             network, sent = asked.model.network, weights.from_text(asked.model.network, asked.weights)
-            asked.model.check_features(document, asked.tag)
         for table in tables:
             _check(table.partition, features, network)
         # Of one row, to refuse weights and cells out of range before anything is charged.
@@ -210,9 +231,7 @@ class Cells(ModelFunction, Function):
 def _table(described: DescribedTable, spaces: Sequence[LabelSpace]) -> CellTable:
     if described.label >= len(spaces):
         raise BadArguments(f"the model has {len(spaces)} labels: {described.label} is none of their places")
-    table = CellTable(
-        described.label, spaces[described.label], described.cells.partition(), described.ones
-    )
+    table = CellTable(described.label, spaces[described.label], described.cells.partition(), described.ones)
     if described.ones and table.space.values != (0, 1):
         raise BadArguments("only of a binary label can 1 be counted alone")
     if table.partition.count * table.width > MAX_NUMBERS:
@@ -227,9 +246,9 @@ def _check(partition: exact.Partition, features: int, network: Network | None) -
     """Refuse cells by features or outputs that are not there."""
     if isinstance(partition, exact.Hashed):
         if max(partition.features) >= features:
-            raise BadArguments(f"the records have {features} byte features: hash some of these")
+            raise BadArguments(f"{features} features, of places 0 … {features - 1}: hash some of these")
         return
     outputs = 0 if network is None else network.layers[-1].linear.outputs
     last = partition.output + 1 if isinstance(partition, exact.Buckets) else partition.first + partition.count
     if last > outputs:
-        raise BadArguments(f"cells by output {last - 1}, and the network has {outputs} outputs")
+        raise BadArguments(f"cells by outputs up to {last - 1}, and the network has {outputs} outputs")

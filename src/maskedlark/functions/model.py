@@ -134,7 +134,6 @@ class DescribedModel(Settings):
             if not low <= min(values) <= max(values) <= high:
                 raise BadArguments(f"{loss} takes labels {low} … {high}; {tag} declares {label.kind} ones")
 
-
     def check_features(self, document: Document, tag: str) -> None:
         """Refuse a network that does not match this model's records."""
         features = byte_features(document, tag)

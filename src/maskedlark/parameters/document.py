@@ -136,7 +136,7 @@ class Document(Canonical):
         if self.models and not self.mechanisms.keys() - {SUMS}:
             raise ValueError(
                 "models are declared without noise: add mechanisms.moments to fit linear models, "
-                "mechanisms.gradient to train, mechanisms.evaluation to evaluate"
+                "mechanisms.gradient to train, mechanisms.cells to evaluate"
             )
         if self.models and self.training is None:
             raise ValueError(

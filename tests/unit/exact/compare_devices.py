@@ -8,11 +8,11 @@ import time
 
 import numpy as np
 import torch
+from maskedlark.exact.evaluation import Scale, buckets
 
 from maskedlark.core import field
 from maskedlark.exact import device, digits
 from maskedlark.exact.clip import Clip, Norm
-from maskedlark.exact.evaluation import Scale, buckets
 from maskedlark.exact.gradient import Records, gradient
 from maskedlark.exact.losses import BinaryCrossEntropy, Loss, SoftmaxCrossEntropy, SquaredError
 from maskedlark.exact.network import Network

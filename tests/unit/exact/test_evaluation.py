@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from maskedlark.exact.evaluation import Scale, buckets, histogram
 
 from maskedlark.core import field, sharing
 from maskedlark.core.declared import Bytes, Model
@@ -9,7 +10,6 @@ from maskedlark.core.labels import LabelSpace
 from maskedlark.core.purpose import Purpose
 from maskedlark.exact import layout
 from maskedlark.exact.errors import RecordsDoNotFit, TooWide
-from maskedlark.exact.evaluation import Scale, buckets, histogram
 from maskedlark.exact.gradient import Records
 from maskedlark.exact.losses import BinaryCrossEntropy, SoftmaxCrossEntropy, SquaredError
 from maskedlark.exact.quantise import quantise

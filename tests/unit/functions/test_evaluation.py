@@ -5,6 +5,7 @@ import json
 
 import numpy as np
 import pytest
+from maskedlark.functions.evaluation import MAX_CELLS, Evaluation
 
 from maskedlark.core import field
 from maskedlark.core.purpose import Purpose
@@ -12,7 +13,6 @@ from maskedlark.core.records import TrainingRecords
 from maskedlark.errors import BadArguments, DecodeError, MaskedLarkError
 from maskedlark.exact.losses import BinaryCrossEntropy, SoftmaxCrossEntropy, SquaredError
 from maskedlark.functions import model
-from maskedlark.functions.evaluation import MAX_CELLS, Evaluation
 from maskedlark.functions.function import Part
 from maskedlark.randomness import FixedRandomness
 from maskedlark.web import problem

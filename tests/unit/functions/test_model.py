@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import pytest
+from maskedlark.functions.evaluation import Evaluation
 
 from maskedlark.errors import BadArguments
 from maskedlark.exact.clip import Norm
@@ -12,7 +13,6 @@ from maskedlark.exact.losses import BinaryCrossEntropy, SoftmaxCrossEntropy, Squ
 from maskedlark.exact.network import Layer, Linear, Network
 from maskedlark.exact.operations import Dropout, Elu, Identity, LeakyRelu, Relu, Sigmoid, Tanh
 from maskedlark.functions import model
-from maskedlark.functions.evaluation import Evaluation
 from maskedlark.functions.gradient import Gradient
 from tests.unit.parameters import cases
 

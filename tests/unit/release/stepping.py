@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from maskedlark.functions.evaluation import Evaluation
 
 from maskedlark.clock import FixedClock
 from maskedlark.core import field, sharing
@@ -23,7 +24,6 @@ from maskedlark.exact.network import Layer, Linear, Network
 from maskedlark.exact.operations import Dropout, Relu
 from maskedlark.exact.quantise import Quantised
 from maskedlark.functions import model, weights
-from maskedlark.functions.evaluation import Evaluation
 from maskedlark.functions.function import AnyFunction, Query, Table
 from maskedlark.functions.gradient import Gradient
 from maskedlark.parameters.document import Document

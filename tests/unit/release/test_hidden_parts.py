@@ -5,11 +5,11 @@ import json
 
 import numpy as np
 import pytest
+from maskedlark.functions.evaluation import EvaluationQuery
 
 from maskedlark.core import batches, field, sharing
 from maskedlark.errors import BadArguments
 from maskedlark.functions import model
-from maskedlark.functions.evaluation import EvaluationQuery
 from maskedlark.functions.function import TableSchema
 from maskedlark.helper import explanation
 from maskedlark.release.errors import TooFewRecords
