@@ -107,8 +107,15 @@ MUTANTS = (
     Mutant(
         "the charge: holds for a mixture that is chosen by what was seen",
         SOURCE + "ledger/budget.py",
-        "return bool(self._document.models) or len(kinds) > 1",
+        "return self._document.has_sessions or len(kinds) > 1",
         "return False",
+        "tests/unit/ledger/test_budget.py",
+    ),
+    Mutant(
+        "the charge: a function that is not known may have steps",
+        SOURCE + "parameters/document.py",
+        "not self.mechanisms.keys() <= SINGLE",
+        '"gradient" in self.mechanisms',
         "tests/unit/ledger/test_budget.py",
     ),
     Mutant(
@@ -369,6 +376,20 @@ MUTANTS = (
         "return Laplace(float(noise), sensitivity.l1)",
         "return Laplace(float(noise) / 2, sensitivity.l1)",
         "tests/unit/dp/test_mechanisms.py tests/statistical/test_noise.py",
+    ),
+    Mutant(
+        "the noise: of the whole scale, where it is Gaussian",
+        SOURCE + "dp/mechanisms.py",
+        "gaussian.covering(float(noise), ",
+        "gaussian.covering(float(noise) / 2, ",
+        "tests/statistical/test_moments_audit.py",
+    ),
+    Mutant(
+        "the noise: a number may go from one end of its range to the other",
+        SOURCE + "functions/moments.py",
+        "max(values[-1], 0) - min(values[0], 0)",
+        "max(values[-1], -values[0])",
+        "tests/statistical/test_moments_audit.py",
     ),
     Mutant(
         "the noise: is not below the floor",
