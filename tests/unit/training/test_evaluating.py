@@ -89,16 +89,18 @@ def test_over_all_records_a_bucket_below_k_is_empty_and_over_a_part_it_is_not(tm
     huge = {"epsilon": 1e6, "delta": 1e-3}
     room = {"budget": huge, "training": {"adserver": huge, "coalition": huge}}
     asked, model = client(tmp_path, "bce", floor=5e-3, **room), linear(1)
-    (whole,) = evaluate(asked, model, loss="bce", tag="clicks", buckets=50).labels
-    # Nearly everybody is in the part; the share that is out is not 0.
-    kept = {"part": "training", "held_out": 1e-12}
-    (part,) = evaluate(asked, model, loss="bce", tag="clicks", buckets=50, **kept).labels
+    saved = Predictor(model, "bce", "clicks")
+    (whole,) = evaluate(asked, saved, buckets=50).labels
+    # Everybody is in the part: the share that is out is not 0, but small.
+    (part,) = evaluate(asked, saved, buckets=50, part="training", held_out=1e-12).labels
+    assert isinstance(whole, Binary)
+    assert isinstance(part, Binary)
     held = np.concatenate([each["clicks"].features for each in asked.rig.truth])
-    scores = Predictor(model, "bce", "clicks").predict(held)
+    scores = saved.predict(held)
     sizes = np.bincount(np.minimum((scores * 50).astype(int), 49), minlength=50)
     features, (truth,) = asked.truth("clicks")
     exact = np.zeros((50, 2))
-    places = np.minimum((Predictor(model, "bce", "clicks").predict(features) * 50).astype(int), 49)
+    places = np.minimum((saved.predict(features) * 50).astype(int), 49)
     np.add.at(exact, (places, truth), 1)
     assert 0 < (sizes < stepping.K).sum() < 50
     # Weights of 16 bits put one score on the other side of its edge.
