@@ -723,8 +723,8 @@ MUTANTS = (
     Mutant(
         "a cell: is of the first of equal outputs",
         SOURCE + "exact/cells.py",
-        "own.numpy().argmax(axis=1)",
-        "own.shape[1] - 1 - own.numpy()[:, ::-1].argmax(axis=1)",
+        "].cpu().numpy().argmax(axis=1)",
+        "].cpu().numpy()[:, ::-1].argmax(axis=1) * -1 + self.count - 1",
         "tests/unit/exact/test_cells.py",
     ),
     Mutant(

@@ -39,13 +39,9 @@ class Largest:
 
     def of(self, sums: Tensor, exponent: int) -> Cells:  # noqa: ARG002
         """From the output layer's sums (n, outputs), integers of this exponent."""
-        own = sums[:, self.first : self.first + self.count]
-        if own.device.type == "cpu":
-            # Numpy promises the first of equal ones, torch does not.
-            first: Cells = own.numpy().argmax(axis=1)
-            return first
-        places = torch.arange(self.count, device=own.device).expand_as(own)
-        return torch.where(own == own.amax(dim=1, keepdim=True), places, self.count).amin(dim=1).cpu().numpy()
+        # Numpy promises the first of equal ones, torch does not.
+        cells: Cells = sums[:, self.first : self.first + self.count].cpu().numpy().argmax(axis=1)
+        return cells
 
 
 @dataclass(frozen=True)
