@@ -5,6 +5,10 @@
 and one-hot labels in the clear, not clipped. `binary_ratio` is the same with one binary label.
 `cells_ms` is a helper's share of labels by cell: 1,000 centroids, 50,000 records of 784 bytes, ten classes;
 its peer is numpy's `(X @ C.T).argmax(1)` in float32, which counts no label.
+
+`glm_s` is `LogisticRegression.fit` of 100,000 rows of 100 byte features, from rows to coefficients with
+intervals: choosing the map, the release of two helpers in memory, the solution. `solve_s` is the same
+again, when the release is there already.
 """
 
 from collections.abc import Callable
@@ -12,7 +16,8 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from benches.timing import one_core, side_by_side
+from benches.timing import one_core, seconds, side_by_side
+from maskedlark.clock import SystemClock
 from maskedlark.core import field
 from maskedlark.core.labels import LabelSpace
 from maskedlark.core.records import TrainingRecords
@@ -21,14 +26,25 @@ from maskedlark.exact.losses import BinaryCrossEntropy, Loss, SoftmaxCrossEntrop
 from maskedlark.exact.moments import Representation
 from maskedlark.exact.network import Layer, Linear, Network
 from maskedlark.exact.quantise import Quantised
+from maskedlark.fitting import LogisticRegression
 from maskedlark.functions.cells import CellsQuery, CellTable
 from maskedlark.functions.moments import MomentsQuery
+from maskedlark.randomness import SystemRandomness
+from maskedlark.workflow import Workflow
 
 RECORDS, FEATURES, CLASSES = 20_000, 512, 10
 BOUND = 13.0
 """About half of the rows are longer."""
 ROUNDS = 31
 IMAGES, PIXELS, CELLS, CELL_ROUNDS = 50_000, 784, 1_000, 5
+ROWS, COLUMNS = 100_000, 100
+SETTINGS = f"""
+k = 20
+budget = {{epsilon = 100.0, delta = 1e-4}}
+training = {{adserver = {{epsilon = 90.0, delta = 1e-5}}, coalition = {{epsilon = 90.0, delta = 1e-5}}}}
+mechanisms.moments = {{kind = "gaussian", noise_floor = 0.1}}
+models.clicks.columns = [{{kind = "bytes", count = {COLUMNS}}}]
+"""
 
 
 def measure(progress: Callable[[str], None]) -> dict[str, object]:
@@ -41,7 +57,11 @@ def measure(progress: Callable[[str], None]) -> dict[str, object]:
     binary_s, binary_peer_s, binary_ratio = _moments(BinaryCrossEntropy(), LabelSpace.binary())
     progress("1,000 cells")
     cells_s, cells_peer_s, cells_ratio = _cells()
+    progress("a fit")
+    glm_s, solve_s = _fit()
     return {
+        "glm_s": round(glm_s, 2),
+        "solve_s": round(solve_s, 2),
         "moments_ratio": round(ratio, 2),
         "moments_ms": round(1000 * ours_s, 2),
         "peer_ms": round(1000 * peer_s, 2),
@@ -82,3 +102,14 @@ def _cells() -> tuple[float, float, float]:
     return side_by_side(
         lambda: query.share([records], 20), lambda: (rows @ centroids.T).argmax(1), CELL_ROUNDS
     )
+
+
+def _fit() -> tuple[float, float]:
+    rng = np.random.default_rng(1)
+    rows = rng.integers(0, 256, (ROWS, COLUMNS)).astype(np.uint8)
+    scores = (rows / 256 - 0.5) @ rng.normal(0, 0.5, COLUMNS)
+    labels = (rng.random(ROWS) < 1 / (1 + np.exp(-scores))).astype(int)
+    client = Workflow.declared(SETTINGS, 2, SystemClock(), SystemRandomness())
+    client.make_training_dataset("ads", "clicks", rows, [labels], decoded=True)
+    model = LogisticRegression(client, "clicks", epsilon=1.0)
+    return seconds(lambda: model.fit(rows)), seconds(lambda: model.fit(rows))
