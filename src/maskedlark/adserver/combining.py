@@ -66,8 +66,7 @@ def _check_form(name: str, schemas: Sequence[TableSchema], answer: Answer) -> No
         raise HelpersDiffer(f"{name} answered with {len(answer.tables)} tables, not with {len(schemas)}")
     for schema, table in zip(schemas, answer.tables, strict=True):
         shapes = [column.shape for column in table.columns]
-        # A table without rows shows no width.
-        asked = [(len(table.rows), column.width if table.rows else 1) for column in schema.columns]
+        asked = [(len(table.rows), column.width) for column in schema.columns]
         if shapes != asked or any(len(row) != len(schema.by) for row in table.rows):
             raise HelpersDiffer(f"{name} answered with columns or keys of another number than was asked")
 

@@ -70,6 +70,11 @@ class Forward:
         sums = self._linear[-1](inputs[-1], signed[-1]).double()
         return Trace(tuple(inputs), tuple(slopes), tuple(signed), sums)
 
+    def sums(self, features: Tensor) -> Tensor:
+        """The output's sums alone, in the narrowest float that holds them. Nothing is dropped."""
+        inputs, _, signed = self._inputs(features, None)
+        return self._linear[-1](inputs[-1], signed[-1])
+
     def last_input(self, features: Tensor) -> Tensor:
         """The input of the last layer, float32: (n, width). Nothing is dropped."""
         return self._inputs(features, None)[0][-1]

@@ -55,7 +55,10 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Network:
-    """Layers, first to last, and one loss per label; labels divide the outputs in order."""
+    """Layers, first to last, and one loss per label; labels divide the outputs in order.
+
+    Without a loss the outputs are of no label: then there are no gradients.
+    """
 
     layers: tuple[Layer, ...]
     losses: tuple[Loss, ...]
@@ -63,7 +66,7 @@ class Network:
     def __post_init__(self) -> None:
         _check_chain(self.layers)
         outputs = sum(loss.outputs for loss in self.losses)
-        if outputs != self.layers[-1].linear.outputs:
+        if self.losses and outputs != self.layers[-1].linear.outputs:
             raise ModelDoesNotFit(
                 self.layers[-1].linear.weight,
                 f"gives {self.layers[-1].linear.outputs} outputs, the losses take {outputs}; make them equal",

@@ -12,7 +12,7 @@ from maskedlark.functions.sums import Sums
 from maskedlark.parameters.document import FUNCTION_NAME
 
 ON_DEMAND = {
-    "evaluation": ("maskedlark.functions.evaluation", "Evaluation"),
+    "cells": ("maskedlark.functions.cells", "Cells"),
     "gradient": ("maskedlark.functions.gradient", "Gradient"),
     "moments": ("maskedlark.functions.moments", "Moments"),
 }

@@ -71,6 +71,8 @@ class TableSchema:
 
     by: tuple[str, ...]
     columns: tuple[Column, ...]
+    most_rows: int | None = None
+    """How many rows there can be, if the function knows; one if there are no keys."""
 
 
 @dataclass(frozen=True, repr=False)

@@ -96,7 +96,8 @@ class DescribedModel(Settings):
 
     features: Annotated[int, Field(ge=1, le=MAX_FEATURES)]
     layers: Annotated[tuple[DescribedLayer, ...], Field(min_length=1, max_length=MAX_LAYERS)]
-    losses: Annotated[tuple[DescribedLoss, ...], Field(min_length=1, max_length=MAX_NAMES)]
+    losses: Annotated[tuple[DescribedLoss, ...], Field(max_length=MAX_NAMES)] = ()
+    """One per label; none where outputs are not of labels, but divide feature space into cells."""
     fraction: Annotated[int, Field(ge=1, le=30)] = 20
     """Fractional bits of a clipped error."""
     depth: Annotated[int, Field(ge=0, le=MAX_LAYERS)] = 0
@@ -120,10 +121,9 @@ class DescribedModel(Settings):
         return zip((self.features, *(layer.outputs for layer in self.layers)), self.layers, strict=False)
 
     def check(self, document: Document, tag: str) -> None:
-        """Refuse a network that does not match this model's records."""
-        declared, features = document.trained(tag), byte_features(document, tag)
-        if features != self.features:
-            raise BadArguments(f"{tag} has {features} features, the network takes {self.features}")
+        """Refuse a network that does not match this model's records and labels."""
+        self.check_features(document, tag)
+        declared = document.trained(tag)
         if len(declared.labels) != len(self.losses):
             raise BadArguments(
                 f"{tag} has {len(declared.labels)} labels, the network {len(self.losses)} losses"
@@ -133,6 +133,12 @@ class DescribedModel(Settings):
             low, high = loss.label_range
             if not low <= min(values) <= max(values) <= high:
                 raise BadArguments(f"{loss} takes labels {low} … {high}; {tag} declares {label.kind} ones")
+
+    def check_features(self, document: Document, tag: str) -> None:
+        """Refuse a network that does not match this model's records."""
+        features = byte_features(document, tag)
+        if features != self.features:
+            raise BadArguments(f"{tag} has {features} features, the network takes {self.features}")
 
 
 class ModelFunction(AnyFunction):

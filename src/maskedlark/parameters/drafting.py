@@ -44,7 +44,7 @@ MECHANISMS = {
     "values": {"sums": {"kind": "laplace", "noise_floor": 1.0}},
     "models": {
         "gradient": {"kind": "gaussian", "noise_floor": 1.0},
-        "evaluation": {"kind": "gaussian", "noise_floor": 1.0},
+        "cells": {"kind": "gaussian", "noise_floor": 1.0},
         "moments": {"kind": "gaussian", "noise_floor": 1.0},
     },
 }

@@ -119,11 +119,13 @@ class Scope:
 
 
 def max_bytes(query: Query, rows: int) -> int:
-    """The most bytes of an answer with this many rows per table, without its receipt."""
-    return sum(
-        rows * (sum(8 * column.width for column in schema.columns) + len(schema.by) * (MAX_KEY_TEXT + 2) + 9)
-        for schema in query.schemas
-    )
+    """The most bytes of an answer with this many rows per grouped table, without its receipt."""
+    size = 0
+    for schema in query.schemas:
+        own = min(rows, schema.most_rows or rows) if schema.by else 1
+        numbers = sum(8 * column.width for column in schema.columns)
+        size += own * (numbers + len(schema.by) * (MAX_KEY_TEXT + 2) + 9)
+    return size
 
 
 def check_answer(query: Query, rows: int) -> None:

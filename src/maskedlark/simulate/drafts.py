@@ -119,7 +119,7 @@ def settings(users: Users, values: Mapping[str, Bounds], label: str | None, tag:
             f"training.adserver = {{epsilon = {said.epsilon * 0.75}, delta = {both}}}\n"
             f"training.coalition = {{epsilon = {min(MOST.epsilon, said.epsilon * 5)}, delta = {both}}}\n"
             f'mechanisms.gradient = {{kind = "gaussian", noise_floor = {NOISE_FLOOR}}}\n'
-            f'mechanisms.evaluation = {{kind = "gaussian", noise_floor = {NOISE_FLOOR}}}\n'
+            f'mechanisms.cells = {{kind = "gaussian", noise_floor = {NOISE_FLOOR}}}\n'
         )
     if values:
         parts.append('mechanisms.sums = {kind = "laplace", noise_floor = 1.0}\n')

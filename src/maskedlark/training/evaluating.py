@@ -7,22 +7,29 @@ evaluated.labels[0].calibration()    for every bucket of predicted probability: 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
 from maskedlark.adserver.client import Client
-from maskedlark.adserver.combining import Answered
+from maskedlark.adserver.combining import Answered, Combined
 from maskedlark.core.labels import LabelSpace
 from maskedlark.dp import intervals
 from maskedlark.errors import BadArguments
 from maskedlark.exact.losses import BinaryCrossEntropy, Loss, SoftmaxCrossEntropy
 from maskedlark.exact.network import Network
+from maskedlark.exact.quantise import Quantised
 from maskedlark.functions import model as described
 from maskedlark.functions import weights
-from maskedlark.functions.evaluation import DescribedScale, Evaluation, EvaluationArguments
+from maskedlark.functions.cells import (
+    Cells,
+    CellsArguments,
+    DescribedBuckets,
+    DescribedLargest,
+    DescribedTable,
+)
 from maskedlark.training import network as networks
 from maskedlark.training import plan as plans
 from maskedlark.training.metrics import Binary, Classes, LabelMeasures, Values
@@ -66,29 +73,51 @@ def evaluate(
 ) -> Evaluated:
     """Ask helpers for histograms of (score bucket, label), and measure. Charged as one release per label.
 
-    A run or a saved model has its own loss and tag, a run also its held-out share; a bare module needs them.
+    Over all records a bucket of fewer than k is absent, and counts as empty; over a part none is. A run or a
+    saved model has its own loss and tag, a run also its held-out share; a bare module needs them.
     """
     asked, share, rows = _asked(model, loss, tag)
     share = 0.0 if part == "all" else share if held_out is None else held_out
     lacking = part != "all" and not 0 < share < 1
     plans.refuse((lacking, f"part={part!r} goes with held_out, the share that the run kept out of batches"))
     document, _ = client.frozen_to_train(datasets)
-    declared = document.trained(asked.tag)
-    check_encoder(declared, asked.encoder)
-    spaces = [label.space() for label in declared.labels]
+    check_encoder(document.trained(asked.tag), asked.encoder)
     features = described.byte_features(document, asked.tag)
     network = networks.network(asked.model, networks.losses(asked.loss, asked.model), features)
     sent = networks.quantised(network, asked.model, rows if sample is None else sample, bits)
-    arguments = EvaluationArguments(
-        tag=asked.tag,
+    options = {"datasets": datasets, "noise": noise, "epsilon": epsilon}
+    return measure(client, asked.tag, network, sent, buckets, part, share, **options)
+
+
+def measure(
+    client: Client,
+    tag: str,
+    network: Network,
+    sent: Quantised,
+    buckets: int = BUCKETS,
+    part: Which = "all",
+    held_out: float = 0.0,
+    **options: Any,  # noqa: ANN401 - datasets, noise and epsilon of `client.ask`
+) -> Evaluated:
+    """Ask helpers for histograms of this network with these weights, and measure."""
+    plans.refuse((buckets < 1, "a score is in one of 1 or more buckets"))
+    document, _ = client.frozen_to_train(options.get("datasets"))
+    spaces = [label.space() for label in document.trained(tag).labels]
+    labels = enumerate(zip(network.losses, network.columns, spaces, strict=False))
+    arguments = CellsArguments(
+        tag=tag,
         model=described.describe(network),
         weights=weights.to_text(sent),
-        scales=tuple(_scale(*each, buckets) for each in zip(network.losses, spaces, strict=False)),
+        tables=tuple(
+            DescribedTable(label=label, cells=_cells(loss, columns.start, space, buckets))
+            for label, (loss, columns, space) in labels
+        ),
         part=part,
-        held_out=share,
+        held_out=held_out,
     )
-    answered = client.ask(Evaluation(), arguments.model_dump(mode="json"), datasets, noise, epsilon)
-    return Evaluated(_measured(network, spaces, arguments.scales, answered), answered)
+    answered = client.ask(Cells(), arguments.model_dump(mode="json"), **options)
+    each_label = zip(network.losses, spaces, arguments.tables, answered.tables, strict=True)
+    return Evaluated(tuple(_measured(answered, *each) for each in each_label), answered)
 
 
 def _asked(
@@ -105,32 +134,30 @@ def _asked(
     return asked, 0.0, None
 
 
-def _scale(loss: Loss, space: LabelSpace, buckets: int) -> DescribedScale:
-    """One bucket per class for softmax; probabilities from 0 to 1; values over the label's range."""
+def _cells(loss: Loss, output: int, space: LabelSpace, buckets: int) -> DescribedLargest | DescribedBuckets:
+    """The likeliest class for softmax; probabilities from 0 to 1; values over the label's range."""
     if isinstance(loss, SoftmaxCrossEntropy):
-        return DescribedScale(buckets=loss.classes)
+        return DescribedLargest(first=output, count=loss.classes)
     if isinstance(loss, BinaryCrossEntropy):
-        return DescribedScale(buckets=buckets)
-    return DescribedScale(buckets=buckets, low=space.values[0], high=space.values[-1])
+        part = np.arange(1, buckets) / buckets
+        edges = np.log(part) - np.log1p(-part)
+    else:
+        edges = np.linspace(space.values[0], space.values[-1], buckets + 1)[1:-1]
+    return DescribedBuckets(output=output, edges=tuple(edges.tolist()))
 
 
 def _measured(
-    network: Network, spaces: Sequence[LabelSpace], scales: Sequence[DescribedScale], answered: Answered
-) -> tuple[LabelMeasures, ...]:
-    (table,) = answered.tables
-    measured: list[LabelMeasures] = []
-    for place, (loss, space, scale) in enumerate(zip(network.losses, spaces, scales, strict=True)):
-        sensitivity = table.plan.columns[place].sensitivity
-        deviation = intervals.standard_error(answered.kind, answered.noise, sensitivity, answered.helpers)
-        counts = table.columns[place][0].reshape(scale.buckets, len(space)).astype(np.float64)
-        if isinstance(loss, SoftmaxCrossEntropy):
-            # One column per class, even for classes that no label can have.
-            square = np.zeros((loss.classes, loss.classes))
-            square[:, list(space.values)] = counts
-            measured.append(Classes(square, deviation))
-        elif isinstance(loss, BinaryCrossEntropy):
-            measured.append(Binary(counts, deviation))
-        else:
-            edges = np.linspace(scale.low, scale.high, scale.buckets + 1)
-            measured.append(Values(counts, deviation, edges, np.array(space.values, np.float64)))
-    return tuple(measured)
+    answered: Answered, loss: Loss, space: LabelSpace, asked: DescribedTable, table: Combined
+) -> LabelMeasures:
+    sensitivity = table.plan.columns[0].sensitivity
+    deviation = intervals.standard_error(answered.kind, answered.noise, sensitivity, answered.helpers)
+    counts = asked.dense(table.rows, table.columns[0]).astype(np.float64)
+    if isinstance(loss, SoftmaxCrossEntropy):
+        # One column per class, even for classes that no label can have.
+        square = np.zeros((loss.classes, loss.classes))
+        square[:, list(space.values)] = counts
+        return Classes(square, deviation)
+    if isinstance(loss, BinaryCrossEntropy):
+        return Binary(counts, deviation)
+    edges = np.linspace(space.values[0], space.values[-1], len(counts) + 1)
+    return Values(counts, deviation, edges, np.array(space.values, np.float64))

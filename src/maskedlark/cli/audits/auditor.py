@@ -19,7 +19,7 @@ budget = {{epsilon = 100.0, delta = 1e-3}}
 training = {{adserver = {{epsilon = 100.0, delta = 1e-3}}, coalition = {{epsilon = 100.0, delta = 1e-3}}}}
 models.audited = {{columns = [{{kind = "bytes", count = {features}}}], gradient_bound = {bound}}}
 mechanisms.gradient = {{kind = "gaussian", noise_floor = 0.1}}
-mechanisms.evaluation = {{kind = "gaussian", noise_floor = 0.1}}
+mechanisms.cells = {{kind = "gaussian", noise_floor = 0.1}}
 """
 """For training a model: budgets are as large as helpers allow, since the noise is audited."""
 DELTA = 1e-5
