@@ -55,7 +55,7 @@ def simulate(
         bool, Option("--json", help="For programs: one JSON object, once it is ready.")
     ] = False,
 ) -> None:
-    """Try it all on a table of your own: services start, each row's browser reports; then query and train."""
+    """Try it on a table of your own: services start, each row's browser reports; then query, fit, train."""
     with (
         signals.as_interrupts(),
         simulation.start(

@@ -65,7 +65,7 @@ def evaluate(
     buckets: Annotated[int, Option(min=2, help="Of predicted scores.")] = 20,
     as_json: Json = False,
 ) -> None:
-    """Ask the helpers how good a trained model is: AUC, log-loss, accuracy, with error bars."""
+    """Ask the helpers how good a model is: AUC, log-loss, accuracy, with error bars."""
     recipe = recipes.read(run)
     with Client.from_config(recipe.adserver) as client:
         predictor = _making().trained(recipe)
