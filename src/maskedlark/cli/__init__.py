@@ -10,7 +10,7 @@ from typer.main import get_group
 import maskedlark
 
 _LIST = """\
-demo: Follow a small population's reports through running services: measure, train, attack.
+demo: Follow a small population's reports through running services: measure, fit, train, attack.
 parameters: Privacy settings that anyone can verify: make keys, draft, sign, publish, show, verify; serve.
 helper: A helper opens reports, enforces privacy, answers with shares: set it up, rotate keys, run it.
 adserver: An ad server takes reports that it cannot read: set it up, run it. To measure: datasets, query.
