@@ -41,7 +41,7 @@ def fit(
         said_if_slow("choosing a map without labels, asking the helpers, solving"),
         Client.from_config(recipe.adserver) as client,
     ):
-        estimator = getattr(_fitting(), _CLASSES[recipe.model])
+        estimator = getattr(import_fitting("estimators"), _CLASSES[recipe.model])
         model = estimator(client, encoder=encoder, **recipe.fitting)
         if explain:
             plan = model.plan(table)
@@ -105,7 +105,7 @@ def predict(
     as_json: Json = False,
 ) -> None:
     """What a fitted model predicts for each row of a table: probabilities or values. Asks nobody."""
-    fitted, rows = _fitting().saving.load(model), csv_file.read_csv(table)
+    fitted, rows = import_fitting("saving").load(model), csv_file.read_csv(table)
     predicted = fitted.means(rows)
     # Of a label that is 0 or 1, the probability of 1 says all.
     named = {"predicted": predicted[:, -1]}
@@ -118,5 +118,6 @@ def predict(
     )
 
 
-def _fitting() -> Any:  # noqa: ANN401 - a module
-    return import_extra("maskedlark.fitting.estimators", "fitting", "extra `train`", BadRun)
+def import_fitting(name: str) -> Any:  # noqa: ANN401 - a module
+    """A module of `maskedlark.fitting`, when it is needed."""
+    return import_extra(f"maskedlark.fitting.{name}", "fitting", "extra `train`", BadRun)

@@ -10,6 +10,7 @@ epsilon = 1.0                           # or noise
 out = "model.json"
 """
 
+import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -47,6 +48,14 @@ class Recipe(PartyConfig):
     def fitting(self) -> dict[str, Any]:
         """The options of an estimator, which have the same names: all but the recipe's own."""
         return self.model_dump(exclude={"adserver", "table", "encoder", "out", "model"})
+
+
+def is_fit(path: Path) -> bool:
+    """Whether a file describes a fit, which reads a table; else a run by gradients, or nothing readable."""
+    try:
+        return "table" in tomllib.loads(path.read_text())
+    except (OSError, ValueError, RecursionError):
+        return False
 
 
 def read(path: Path) -> Recipe:
