@@ -1,7 +1,7 @@
 """Linear models from one private release: the ad server has the features, helpers answer Σ φ(x) t(y) once.
 
 Run by the ad server. Everything after the release is post-processing: it costs nothing and asks nobody.
-`LogisticRegression`, `LinearRegression` and `PoissonRegressor` follow scikit-learn's conventions, without a y.
+`LogisticRegression`, `LinearRegression` and `PoissonRegressor` follow scikit-learn's conventions, but for y.
 """
 
 from importlib import import_module

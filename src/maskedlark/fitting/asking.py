@@ -12,21 +12,19 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from maskedlark.adserver.client import Client
 from maskedlark.adserver.combining import Answered
 from maskedlark.dp import accountant, intervals
 from maskedlark.errors import BadArguments, NotDeclared
-from maskedlark.exact.clip import Norm
 from maskedlark.exact.losses import BinaryCrossEntropy, Loss, SoftmaxCrossEntropy, SquaredError
 from maskedlark.exact.moments import Representation
 from maskedlark.features.encoder import Encoder
 from maskedlark.fitting import design, maps
 from maskedlark.fitting.design import Assumed, Experiment, Reference
 from maskedlark.fitting.errors import RowsDoNotFit
-from maskedlark.fitting.glm import Family, Logistic, Poisson, Softmax
-from maskedlark.fitting.maps import Floats, Map
+from maskedlark.fitting.glm import LOGISTIC, POISSON, SOFTMAX, Family
+from maskedlark.fitting.maps import Bytes, Floats, Map
 from maskedlark.functions import model as described
 from maskedlark.functions import weights
 from maskedlark.functions.moments import Moments, MomentsArguments
@@ -76,7 +74,7 @@ class Question:
     document: Document
     digests: tuple[bytes, ...]
     family: Family
-    rows: NDArray[np.uint8]
+    rows: Bytes
     noise: float
     """The multiplier that ε allows where nothing was charged before: maps are compared by it."""
     records: int
@@ -85,9 +83,10 @@ class Question:
     @cached_property
     def candidates(self) -> tuple[Candidate, ...]:
         """Maps and clips to choose from, by what each would explain."""
+        # As bytes go, some thousand rows tell a map as well as all.
         sample = self.rows[:: -(-len(self.rows) // design.SAMPLE)]
         reference = Reference(sample, self.names, self.settings.seed)
-        return tuple(each for map_ in self._maps() for each in self._tried(map_, sample, reference))
+        return tuple(each for map_ in self._maps(sample) for each in self._tried(map_, sample, reference))
 
     @cached_property
     def chosen(self) -> Candidate:
@@ -100,34 +99,34 @@ class Question:
         encoder = self.settings.encoder
         return tuple(encoder.names if encoder else map("byte {}".format, range(self.rows.shape[1])))
 
-    def _maps(self) -> list[Map]:
-        wanted, width = self.settings.map, self.rows.shape[1]
+    def _maps(self, rows: Bytes) -> list[Map]:
+        wanted, width = self.settings.map, rows.shape[1]
         if isinstance(wanted, Map):
             if wanted.features != width:
                 raise BadArguments(
-                    f"the map takes {wanted.features} bytes, and {self.settings.tag} has {width}: fit a map to "
-                    "this model's rows"
+                    f"the map takes {wanted.features} bytes, and {self.settings.tag} has {width}: fit one to "
+                    "its rows"
                 )
             return [wanted]
         if wanted not in (*maps.KINDS, "auto"):
             raise BadArguments(f"map={wanted!r}: there are auto, {', '.join(maps.KINDS)}")
         kinds = maps.KINDS if wanted == "auto" else (wanted,)
-        return [maps.fit(self.rows, self.names, kind, self.settings.seed) for kind in kinds]
+        return [maps.fit(rows, self.names, kind, self.settings.seed) for kind in kinds]
 
-    def _tried(self, map_: Map, sample: NDArray[np.uint8], reference: Reference) -> list[Candidate]:
+    def _tried(self, map_: Map, sample: Bytes, reference: Reference) -> list[Candidate]:
         """A map with every clip that may do."""
         kind, assumed = self.mechanism.kind, self.assumed
         norm = described.NORMS[kind]
         phi = map_.representation(self.losses, 1.0, norm, FRACTION)
-        numbers = phi.rows(sample).numbers * 2.0**-phi.exponent
-        norms = np.linalg.norm(numbers, 1 if norm is Norm.L1 else 2, axis=1)
+        numbers = real_rows(phi, sample)[0]
+        norms = maps.lengths(numbers, norm)
         behind, tried = self.real_records / len(sample), []
         given = self.settings.clip
         clips = np.quantile(norms, design.QUANTILES) if given is None else [given]
         for clip in dict.fromkeys(float(f"{each:.{_DIGITS}g}") for each in clips):
             clipped = np.minimum(1, clip / norms)
             # As in `MomentsQuery`: what a replaced label moves, and the noise of all helpers on it.
-            moved = clip * (math.sqrt(2) if isinstance(self.family, Softmax) else self.spread)
+            moved = clip * (math.sqrt(2) if self.family is SOFTMAX else self.spread)
             drawn = self.noise * moved * math.sqrt(len(self.document.helpers)) * _DEVIATIONS[kind]
             experiment = Experiment(reference, numbers[:, :-1], clipped * behind, clipped, drawn, assumed)
             tried.append(Candidate(map_, clip, experiment))
@@ -136,10 +135,10 @@ class Question:
     @property
     def assumed(self) -> Assumed:
         """What the design assumes of the labels: public facts of the declaration, and stated guesses."""
-        if isinstance(self.family, Logistic):
-            rate = 1 / len(self.space) if isinstance(self.family, Softmax) else RATE
+        if self.family.is_class:
+            rate = 1 / len(self.space) if self.family is SOFTMAX else RATE
             return Assumed(rate * (1 - rate), SPREAD, rate=rate)
-        if isinstance(self.family, Poisson):
+        if self.family is POISSON:
             return Assumed(self.spread / 10, SPREAD / 2)
         return Assumed(1.0, self.spread / 10, (self.spread / 6) ** 2)
 
@@ -151,7 +150,7 @@ class Question:
     @property
     def losses(self) -> tuple[Loss, ...]:
         """Of all labels of the model: they say how a label enters a moment."""
-        return tuple(_LOSSES.get(each.kind, lambda _: SquaredError())(each.classes) for each in self.labels)
+        return tuple(_LOSSES.get(each.kind, _squared)(each.classes) for each in self.labels)
 
     @property
     def labels(self) -> tuple[Label, ...]:
@@ -185,8 +184,7 @@ class Question:
     @property
     def fake_rate(self) -> float:
         """How many fakes of this model browsers send per real record, on average."""
-        tags = [decoy.tag for decoy in self.document.decoys if decoy.tag is not None]
-        return self.document.fake_rate * tags.count(self.settings.tag) / max(1, len(tags))
+        return fake_rate(self.document, self.settings.tag)
 
     @property
     def real_records(self) -> float:
@@ -206,7 +204,7 @@ class Question:
     @property
     def spread(self) -> float:
         """The width of the label's range, with 0."""
-        return 1.0 if isinstance(self.family, Logistic) else float(max(self.space) - min(self.space))
+        return 1.0 if self.family.is_class else float(max(self.space) - min(self.space))
 
     def deviation(self, noise: float) -> float:
         """The deviation of all helpers' noise in one moment, in reals."""
@@ -225,7 +223,8 @@ class Question:
     def moments(self, answered: Answered) -> Floats:
         """The release in reals: (outputs, width)."""
         (table,) = answered.tables
-        return table.columns[0][0].reshape(-1, self.phi.width) * self.phi.unit
+        moments: Floats = table.columns[0][0].reshape(-1, self.phi.width) * self.phi.unit
+        return moments
 
 
 def question(settings: Settings, family: Family | None, table: Any) -> Question:  # noqa: ANN401 - any table
@@ -243,7 +242,13 @@ def question(settings: Settings, family: Family | None, table: Any) -> Question:
     return Question(settings, document, digests, found, rows, noise, records)
 
 
-def encoded(table: Any, encoder: Encoder | None, width: int) -> NDArray[np.uint8]:  # noqa: ANN401 - as above
+def fake_rate(document: Document, tag: str) -> float:
+    """How many fakes of a model accompany a source: one of all decoys is drawn, whatever its tag."""
+    tags = [decoy.tag for decoy in document.decoys if decoy.tag is not None]
+    return document.fake_rate * tags.count(tag) / max(1, len(tags))
+
+
+def encoded(table: Any, encoder: Encoder | None, width: int) -> Bytes:  # noqa: ANN401 - as above
     """Rows as the bytes that browsers sent."""
     if isinstance(table, np.ndarray) and table.dtype.names is None:
         if table.dtype != np.uint8 or table.ndim != 2:
@@ -263,6 +268,16 @@ def encoded(table: Any, encoder: Encoder | None, width: int) -> NDArray[np.uint8
     return np.ascontiguousarray(rows)
 
 
+def real_rows(phi: Representation, rows: Bytes) -> tuple[Floats, Floats]:
+    """φ of rows in reals, with the constant, and their clip factors."""
+    numbers, factors = phi.rows(rows)
+    return numbers.astype(np.float64) * 2.0**-phi.exponent, factors * np.float64(2.0**-phi.fraction)
+
+
+def _squared(_: int | None) -> Loss:
+    return SquaredError()
+
+
 _LOSSES: dict[str, Callable[[int | None], Loss]] = {
     "binary": lambda _: BinaryCrossEntropy(),
     "categorical": lambda classes: SoftmaxCrossEntropy(classes or 2),
@@ -272,7 +287,7 @@ _LOSSES: dict[str, Callable[[int | None], Loss]] = {
 def _family(declared: TrainedModel, settings: Settings, family: Family | None) -> Family:
     if declared.feature_noise is not None or declared.randomised_response is not None:
         raise BadArguments(
-            f"features or labels of {declared.tag} are changed in the browser, so the caller's rows are not the "
+            f"features or labels of {declared.tag} are changed in the browser, so these rows are not the "
             "helpers': train it with gradients (`client.training`)"
         )
     if not 0 <= settings.label < len(declared.labels):
@@ -280,14 +295,14 @@ def _family(declared: TrainedModel, settings: Settings, family: Family | None) -
             f"label={settings.label}: {declared.tag} has {len(declared.labels)}, counted from 0"
         )
     label = declared.labels[settings.label]
-    classes = {"binary": Logistic(), "categorical": Softmax()}
+    classes = {"binary": LOGISTIC, "categorical": SOFTMAX}
     found = classes.get(label.kind) if family is None else family
     low = min(label.space().values)
     if found is None:
         raise BadArguments(f"a {label.kind} label is no class: use LinearRegression or PoissonRegressor")
     if family is not None and label.kind == "categorical":
         raise BadArguments("a categorical label is no number: use LogisticRegression")
-    if isinstance(found, Poisson) and low < 0:
+    if found is POISSON and low < 0:
         raise BadArguments(f"a Poisson model takes labels of 0 or more, and this one goes down to {low}")
     return found
 

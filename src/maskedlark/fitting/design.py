@@ -77,7 +77,7 @@ class Experiment:
         self._cross = reference.units.T @ (centred * weights[:, None]) * assumed.variance
         sampled = centred.T @ (centred * (weights * clips)[:, None]) * assumed.variance * assumed.dispersion
         self._noise = sampled + noise**2 * np.eye(phi.shape[1])
-        self._released = noise
+        self._released, self._total = noise, weights.sum()
         self._curve = centred.T @ (centred * weights[:, None]) * assumed.variance
         self._prior = reference.variances * assumed.spread**2
         self._covariance = self._cross.T @ (self._prior[:, None] * self._cross) + self._noise
@@ -98,10 +98,11 @@ class Experiment:
     def error_root(self) -> Floats:
         """A root of the covariance of φ's coefficients by noise, rows (any, width), under a ridge for it."""
         values, vectors = np.linalg.eigh(self._curve)
-        # The prior's variance of a coefficient of φ: the explained spread, evenly over what varies.
-        size = self.explained * self._assumed.spread**2 * self._assumed.variance * len(self._reference.units)
-        ridge = self._released**2 * values.sum() / max(size * values.mean(), 1e-300) / len(values)
-        root: Floats = vectors * (self._released / (np.maximum(values, 0) + ridge / values.max()))
+        values = np.maximum(values, 1e-12 * values.max())
+        # As in `prior`: variances in proportion to curvature, which add up to what is explained.
+        spread = self.explained * self._assumed.spread**2 * self._assumed.variance * self._total
+        ridge = self._released**2 * (values**2).sum() / (values**2 * spread)
+        root: Floats = vectors * (self._released / (values + ridge))
         return root.T
 
     def auc(self, seed: int) -> tuple[float, float]:

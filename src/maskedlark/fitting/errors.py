@@ -8,4 +8,4 @@ class RowsDoNotFit(NotDeclared):
 
 
 class RowsDiffer(UserWarning):
-    """The ad server's rows and the helpers' records differ much in number: estimates assume it is by chance."""
+    """The ad server's rows and the helpers' records differ much in number; estimates assume by chance."""

@@ -26,7 +26,7 @@ from maskedlark.fitting import asking, fit, plan, saving
 from maskedlark.fitting.asking import Question, Settings
 from maskedlark.fitting.errors import RowsDiffer
 from maskedlark.fitting.fitted import FittedModel
-from maskedlark.fitting.glm import Family, LeastSquares, Poisson
+from maskedlark.fitting.glm import LEAST_SQUARES, POISSON, Family
 from maskedlark.fitting.maps import Floats, Map
 from maskedlark.fitting.plan import FitPlan
 
@@ -157,7 +157,8 @@ class LogisticRegression(ClassifierMixin, _Released):  # type: ignore[misc]
 
     def predict(self, X: Any) -> NDArray[np.int64]:  # noqa: ANN401, N803
         """The likeliest class."""
-        return self.classes_[self.predict_proba(X).argmax(axis=1)]
+        likeliest: NDArray[np.int64] = self.predict_proba(X).argmax(axis=1)
+        return likeliest
 
     @property
     def classes_(self) -> NDArray[np.int64]:
@@ -168,7 +169,7 @@ class LogisticRegression(ClassifierMixin, _Released):  # type: ignore[misc]
 class LinearRegression(RegressorMixin, _Released):  # type: ignore[misc]
     """Least squares of a number."""
 
-    _family = LeastSquares()
+    _family: ClassVar[Family | None] = LEAST_SQUARES
 
     def predict(self, X: Any) -> Floats:  # noqa: ANN401, N803
         """The expected label."""
@@ -178,4 +179,4 @@ class LinearRegression(RegressorMixin, _Released):  # type: ignore[misc]
 class PoissonRegressor(LinearRegression):
     """Of a count, or another number of 0 or more, whose logarithm is linear."""
 
-    _family = Poisson()
+    _family: ClassVar[Family | None] = POISSON

@@ -5,10 +5,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from maskedlark.fitting import prior
-from maskedlark.fitting.asking import Question
+from maskedlark.fitting.asking import Question, real_rows
 from maskedlark.fitting.fitted import FittedModel
 from maskedlark.fitting.glm import Problem
 from maskedlark.fitting.maps import Floats
+
+_BLOCK = 4096
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,9 +28,7 @@ class Rotated:
     @classmethod
     def of(cls, question: Question) -> "Rotated":
         """The question's own rows."""
-        numbers, factors = question.phi.rows(question.rows)
-        clips = factors * 2.0**-question.phi.fraction
-        phi = numbers * 2.0**-question.phi.exponent
+        phi, clips = real_rows(question.phi, question.rows)
         inner = phi[:, :-1]
         centred = (inner - clips @ inner / clips.sum()) * np.sqrt(clips)[:, None]
         rotation = np.linalg.eigh(centred.T @ centred)[1]
@@ -86,15 +86,24 @@ def _error_root(
     off by noise, by how many of the records are real, and by which of the rows they are.
     """
     size = theta.size
-    hessian = problem.curvature(theta).reshape(size, size) + np.diag(ridges.ravel())
+    hessian = problem.hessian(theta) + np.diag(ridges.ravel())
     slopes = problem.family.mean(rows.phi @ theta.T) * rows.clips[:, None]
     mean = (slopes.T @ rows.phi / len(rows.phi)).ravel()
     real, rate, own = question.real_records, question.fake_rate, len(rows.phi)
     counted = np.sqrt(real * rate * (1 - rate)) / (1 + rate) * mean
     parts = [deviation * np.eye(size), counted[:, None]]
     if real != own:
-        each = (slopes[:, :, None] * rows.phi[:, None, :]).reshape(own, size) - mean
         chance = real * np.sqrt(abs(1 / own - 1 / max(real, 1.0)))
-        values, vectors = np.linalg.eigh(each.T @ each / own)
+        values, vectors = np.linalg.eigh(_covariance(slopes, rows.phi, mean))
         parts.append(vectors * np.sqrt(np.maximum(values, 0)) * chance)
     return np.linalg.solve(hessian, np.concatenate(parts, axis=1))
+
+
+def _covariance(slopes: Floats, phi: Floats, mean: Floats) -> Floats:
+    """Of the rows' slopes (outputs · width), block by block: all rows at once would take gigabytes."""
+    total = np.zeros((len(mean), len(mean)))
+    for start in range(0, len(phi), _BLOCK):
+        some = slice(start, start + _BLOCK)
+        each = (slopes[some, :, None] * phi[some, None, :]).reshape(-1, len(mean)) - mean
+        total += each.T @ each
+    return total / len(phi)

@@ -1,4 +1,4 @@
-"""A fitted linear model: φ, its coefficients and their errors. Run by anyone who serves it; needs no client."""
+"""A fitted linear model: φ, its coefficients and their errors. Run by whoever serves it; needs no client."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -8,8 +8,8 @@ from scipy.stats import norm
 
 from maskedlark.exact.moments import Representation
 from maskedlark.features.encoder import Encoder
-from maskedlark.fitting.asking import encoded
-from maskedlark.fitting.glm import Family, Logistic, Softmax
+from maskedlark.fitting.asking import encoded, real_rows
+from maskedlark.fitting.glm import Family
 from maskedlark.fitting.maps import Floats
 
 
@@ -33,13 +33,12 @@ class FittedModel:
     def scores(self, table: Any) -> Floats:  # noqa: ANN401 - a table, or bytes (n, d)
         """Logits, or expected labels and their logarithms: (n, outputs)."""
         rows = encoded(table, self.encoder, self.phi.network.features)
-        return self.phi.rows(rows).numbers @ (self.theta.T * 2.0**-self.phi.exponent)
+        return real_rows(self.phi, rows)[0] @ self.theta.T
 
     def means(self, table: Any) -> Floats:  # noqa: ANN401
         """What a label is expected to be; of classes, a probability each."""
         means = self.family.mean(self.scores(table))
-        is_binary = isinstance(self.family, Logistic) and not isinstance(self.family, Softmax)
-        return np.concatenate([1 - means, means], axis=1) if is_binary else means
+        return np.concatenate([1 - means, means], axis=1) if self.family.is_binary else means
 
     def intervals(self, confidence: float = 0.95) -> Floats:
         """Of coefficients, the intercept last: (outputs, names + 1, 2)."""

@@ -20,6 +20,7 @@ from maskedlark.exact.operations import TOP, Identity, Relu
 from maskedlark.exact.quantise import quantise
 
 Floats = NDArray[np.float64]
+Bytes = NDArray[np.uint8]
 KINDS = ("columns", "buckets", "trees", "random")
 RIDGE = 4.0
 """Of the whitening, in units of a standardised column's variance: found on public tables."""
@@ -36,7 +37,7 @@ _LEAF = 4.0
 _RARE = 1 / 32
 """A column that varies less is not blown up to variance 1: its weights would cost the others their digits."""
 _CONSTANT = 1e-9
-_BEYOND = 1e-4
+_BEYOND = 1e-3
 """The share of numbers that may be cut at ±255."""
 
 
@@ -46,7 +47,7 @@ class Units(NamedTuple):
     layers: tuple[tuple[Floats, Floats], ...]
     names: tuple[str, ...]
 
-    def __call__(self, rows: NDArray[np.uint8]) -> Floats:
+    def __call__(self, rows: Bytes) -> Floats:
         """The units of rows, in floats: close to the engine's integers."""
         numbers = rows / 2.0**FEATURE_EXPONENT
         for weight, bias in self.layers:
@@ -74,7 +75,7 @@ class Map:
     @property
     def features(self) -> int:
         """How many bytes it takes."""
-        return (self.units.layers[0][0] if self.units.layers else self.weight).shape[1]
+        return int((self.units.layers[0][0] if self.units.layers else self.weight).shape[1])
 
     def representation(
         self, losses: Sequence[Loss], bound: float, norm: Norm = Norm.L2, fraction: int = 16
@@ -85,7 +86,7 @@ class Map:
             [*self.units.layers, (self.weight, self.bias)],
         )
         tensors.append((np.zeros((outputs, len(self.bias))), np.zeros(outputs)))
-        layers, parameters = [], {}
+        layers, parameters = [], dict[str, Floats]()
         for place, (weight, bias) in enumerate(tensors):
             linear = Linear(f"w{place}", f"b{place}", weight.shape[1], weight.shape[0])
             between = None if not place else Identity() if place == len(tensors) - 1 else Relu()
@@ -101,89 +102,82 @@ class Map:
         return theta @ self.weight * _ON, intercept + theta @ self.bias
 
 
-def fit(rows: NDArray[np.uint8], names: Sequence[str], kind: str, seed: int = 0, ridge: float = RIDGE) -> Map:
+def fit(rows: Bytes, names: Sequence[str], kind: str, seed: int = 0, ridge: float = RIDGE) -> Map:
     """A map of this kind. Looks at no label."""
     units = make_units(rows, names, kind, seed)
-    weight, bias, exponent = _whitened(units(rows), ridge, MAX_WEIGHTS - _size(units))
+    weight, bias, exponent = whitened(units(rows), ridge, MAX_WEIGHTS - _size(units))
     return Map(kind, units, weight, bias, exponent)
 
 
-def make_units(rows: NDArray[np.uint8], names: Sequence[str], kind: str, seed: int) -> Units:
+def make_units(rows: Bytes, names: Sequence[str], kind: str, seed: int) -> Units:
     """The hidden units of a kind of map."""
     rng = np.random.Generator(np.random.PCG64(seed))
-    if kind == "buckets":
-        return _bucket_units(rows, names, BUCKETS)
-    if kind == "trees":
-        return _tree_units(rows, names, rng, TREES)
-    return _random_units(rows, names, rng, RANDOM) if kind == "random" else Units((), tuple(names))
+    if kind == "columns":
+        return Units((), tuple(names))
+    if kind == "random":
+        return _random_units(rows, names, rng)
+    steps = _bucket_units(rows, names)
+    return steps if kind == "buckets" else _tree_units(rows, steps, rng)
 
 
 def _size(units: Units) -> int:
     return sum(weight.size for weight, _ in units.layers)
 
 
-def _steps(width: int, places: NDArray[np.intp], thresholds: Floats) -> tuple[Floats, Floats]:
-    """Units for all bytes as they are, then whether a byte is over its threshold."""
-    weight = np.vstack([np.eye(width), np.zeros((len(places), width))])
-    weight[width + np.arange(len(places)), places] = _STEP
-    return weight, np.concatenate([np.zeros(width), -thresholds * _STEP / 2**FEATURE_EXPONENT])
-
-
-def _bucket_units(rows: NDArray[np.uint8], names: Sequence[str], buckets: int) -> Units:
-    """Beside the columns, whether a number is over each of its quantiles: smooth curves from few steps."""
+def _bucket_units(rows: Bytes, names: Sequence[str]) -> Units:
+    """Beside the columns, whether a number is over each of its quantiles: curves from few steps."""
     width, cuts = rows.shape[1], []
-    most = max(0, MAX_WEIGHTS // 2 // width - width)
     for place, column in enumerate(rows.T):
-        edges = np.unique(np.quantile(column, np.arange(1, buckets) / buckets, method="lower"))
+        edges = np.unique(np.quantile(column, np.arange(1, BUCKETS) / BUCKETS, method="lower"))
         if np.unique(column).size > 2:
             cuts += [(place, int(edge)) for edge in edges if edge < column.max()]
-    cuts = cuts[:: -(-len(cuts) // most) if most and cuts else 1] if most else []
+    most = max(1, MAX_WEIGHTS // 2 // width - width)
+    cuts = cuts[:: max(1, -(-len(cuts) // most))]
     places, thresholds = np.array(cuts, int).reshape(-1, 2).T
+    weight = np.vstack([np.eye(width), np.zeros((len(cuts), width))])
+    weight[width + np.arange(len(cuts)), places] = _STEP
+    bias = np.concatenate([np.zeros(width), -thresholds * _STEP / 2**FEATURE_EXPONENT])
     named = (f"{names[place]} > {edge}/255" for place, edge in cuts)
-    return Units((_steps(width, places, thresholds.astype(float)),), (*names, *named))
+    return Units(((weight, bias),), (*names, *named))
 
 
-def _tree_units(rows: NDArray[np.uint8], names: Sequence[str], rng: np.random.Generator, trees: int) -> Units:
-    """Beside the columns, leaves of trees of two random columns, each split at its median."""
-    width = rows.shape[1]
-    medians = np.quantile(rows, 0.5, axis=0, method="lower")
-    # A column that is mostly 255 is split below it, or one side would be empty.
-    thresholds = np.where(medians < rows.max(axis=0), medians, rows.min(axis=0))
-    varying = np.flatnonzero(rows.min(axis=0) < rows.max(axis=0))
-    if len(varying) < 2:
-        return Units((), tuple(names))
-    pairs = np.unique([np.sort(rng.choice(varying, 2, replace=False)) for _ in range(trees)], axis=0)
-    first = _steps(width, varying, thresholds[varying].astype(float))
-    step = {place: width + number for number, place in enumerate(varying)}
-    weight, bias, named = [np.eye(width, len(first[1]))], [np.zeros(width)], list(names)
-    for one, other in pairs:
-        for signs in ((1, 1), (1, -1), (-1, 1), (-1, -1)):
-            leaf = np.zeros((1, len(first[1])))
-            leaf[0, [step[one], step[other]]] = np.array(signs) * _LEAF
-            weight.append(leaf)
-            bias.append(np.array([-(signs.count(1) - 0.5) * _ON * _LEAF]))
-            said = [
-                f"{names[place]} {'>' if sign > 0 else '<='} {int(thresholds[place])}/255"
-                for place, sign in zip((one, other), signs, strict=True)
-            ]
+def _tree_units(rows: Bytes, steps: Units, rng: np.random.Generator) -> Units:
+    """Beside columns and steps, leaves of trees of two columns, split at random ones of their steps."""
+    weight, bias = steps.layers[0]
+    columns, count = weight.argmax(axis=1), len(bias)
+    # A column that is 0 or 255 is its own step.
+    is_step = np.concatenate(
+        [((rows == 0) | (rows == TOP)).all(axis=0), np.full(count - rows.shape[1], True)]
+    )
+    splits = [np.flatnonzero(is_step & (columns == place)) for place in np.unique(columns[is_step])]
+    if len(splits) < 2:
+        return steps
+    leaves, offsets, named = np.zeros((4 * TREES, count)), np.empty(4 * TREES), list(steps.names)
+    for tree in range(TREES):
+        pair = [rng.choice(splits[place]) for place in rng.choice(len(splits), 2, replace=False)]
+        for leaf, signs in enumerate(((1, 1), (1, -1), (-1, 1), (-1, -1)), 4 * tree):
+            leaves[leaf, pair] = np.array(signs) * _LEAF
+            offsets[leaf] = (0.5 - signs.count(1)) * _ON * _LEAF
+            said = (
+                f"{'not ' * (sign < 0)}({steps.names[unit]})" for unit, sign in zip(pair, signs, strict=True)
+            )
             named.append(" and ".join(said))
-    return Units((first, (np.vstack(weight), np.concatenate(bias))), tuple(named))
+    second = np.vstack([np.eye(count), leaves]), np.concatenate([np.zeros(count), offsets])
+    return Units((steps.layers[0], second), tuple(named))
 
 
-def _random_units(
-    rows: NDArray[np.uint8], names: Sequence[str], rng: np.random.Generator, count: int
-) -> Units:
+def _random_units(rows: Bytes, names: Sequence[str], rng: np.random.Generator) -> Units:
     """Beside the columns, ReLUs of random directions."""
     width, numbers = rows.shape[1], rows / 2.0**FEATURE_EXPONENT
-    directions = rng.standard_normal((count, width)) / np.maximum(numbers.std(axis=0), _RARE)
+    directions = rng.standard_normal((RANDOM, width)) / np.maximum(numbers.std(axis=0), _RARE)
     directions *= 0.25 / np.sqrt(width)
-    bias = 0.25 * (1 + rng.standard_normal(count)) - directions @ numbers.mean(axis=0)
+    bias = 0.25 * (1 + rng.standard_normal(RANDOM)) - directions @ numbers.mean(axis=0)
     weight = np.vstack([np.eye(width), directions])
-    named = (f"random feature {number}" for number in range(count))
+    named = (f"random feature {number}" for number in range(RANDOM))
     return Units(((weight, np.concatenate([np.zeros(width), bias])),), (*names, *named))
 
 
-def _whitened(numbers: Floats, ridge: float, room: int) -> tuple[Floats, Floats, int]:
+def whitened(numbers: Floats, ridge: float, room: int) -> tuple[Floats, Floats, int]:
     """(C + ridge)^-1/2 of the standardised units: smooth in the rows, so that rounding changes no map.
 
     The top principal components where all would be too many to send.
@@ -203,3 +197,9 @@ def _whitened(numbers: Floats, ridge: float, room: int) -> tuple[Floats, Floats,
     phi = (numbers - mean) @ weight.T
     largest = max(float(np.quantile(np.abs(phi), 1 - _BEYOND)), 2.0**-10) if phi.size else 1.0
     return weight, -weight @ mean, int(np.clip(np.floor(np.log2(TOP / largest)), 0, 10))
+
+
+def lengths(numbers: Floats, norm: Norm) -> Floats:
+    """The norm of every row."""
+    found: Floats = np.linalg.norm(numbers, 1 if norm is Norm.L1 else 2, axis=1)
+    return found

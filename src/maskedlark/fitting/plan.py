@@ -7,7 +7,6 @@ import numpy as np
 
 from maskedlark.adserver.explanation import Explained
 from maskedlark.fitting.asking import Question
-from maskedlark.fitting.glm import Logistic, Softmax
 from maskedlark.functions.moments import Moments
 
 
@@ -98,10 +97,9 @@ def plan(question: Question) -> FitPlan:
         Moments(), question.arguments, settings.datasets, settings.noise, settings.epsilon
     )
     experiment, map_ = chosen.experiment, chosen.map
-    is_binary = isinstance(question.family, Logistic) and not isinstance(question.family, Softmax)
     named, _ = map_.named(experiment.error_root, np.zeros(len(experiment.error_root)))
     assumption = f"a truth of deviation {assumed.spread:g}"
-    if isinstance(question.family, Logistic):
+    if question.family.is_class:
         assumption += f" (logits) at a rate of {assumed.rate:.2g}"
     return FitPlan(
         priced,
@@ -111,7 +109,7 @@ def plan(question: Question) -> FitPlan:
         chosen.clip,
         experiment.explained,
         tuple((e.map.kind, e.clip, e.experiment.explained) for e in question.candidates if e is not chosen),
-        experiment.auc(settings.seed) if is_binary else None,
+        experiment.auc(settings.seed) if question.family.is_binary else None,
         assumption,
         float(np.median(np.sqrt((named**2).sum(axis=0)))),
         len(question.rows),

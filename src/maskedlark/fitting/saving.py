@@ -13,6 +13,7 @@ from maskedlark.exact.moments import Representation
 from maskedlark.features.encoder import Encoder
 from maskedlark.fitting.fitted import FittedModel
 from maskedlark.fitting.glm import FAMILIES
+from maskedlark.fitting.maps import Floats
 from maskedlark.functions import model as described
 from maskedlark.functions import weights
 from maskedlark.functions.model import DescribedModel
@@ -87,5 +88,5 @@ def load(path: str | Path) -> FittedModel:
     return FittedModel(family, saved.tag, encoder, phi, theta, saved.names, coefficients, intercept, errors)
 
 
-def _rows(numbers: "np.ndarray[tuple[int, ...], np.dtype[np.float64]]") -> _Numbers:
+def _rows(numbers: Floats) -> _Numbers:
     return tuple(map(tuple, numbers.tolist()))
