@@ -9,7 +9,7 @@ from maskedlark.adserver.client import Client
 from maskedlark.errors import BadArguments
 from maskedlark.exact.quantise import quantise
 from maskedlark.fitting.fitted import FittedModel
-from maskedlark.fitting.glm import Poisson
+from maskedlark.fitting.glm import POISSON
 from maskedlark.training import evaluating
 from maskedlark.training.evaluating import Evaluated
 from maskedlark.training.predictor import check_encoder
@@ -24,7 +24,7 @@ def evaluate(client: Client, model: Any, **options: Any) -> Evaluated:  # noqa: 
     document, _ = client.frozen_to_train(options.get("datasets"))
     declared, network = document.trained(fitted.tag), fitted.phi.network
     check_encoder(declared, fitted.encoder)
-    if len(declared.labels) > 1 or isinstance(fitted.family, Poisson):
+    if len(declared.labels) > 1 or fitted.family is POISSON:
         raise BadArguments(
             "only models of one label are evaluated, and no Poisson model, whose scores are logarithms"
         )
