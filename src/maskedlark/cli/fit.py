@@ -68,31 +68,32 @@ def fit(
         "rows": model.rows_,
         "records": model.records_,
         "real_records": model.real_records_,
-        "coefficients": _coefficients(model),
+        "coefficients": _coefficients(model.model_),
     }
     print_result(fields, as_json, f"{recipe.out}: {line}", *_lines(model, fields["coefficients"]))
 
 
-def _coefficients(model: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - an estimator
-    """The intercept of every output, then all coefficients, the strongest first."""
-    names, outputs = model.feature_names_out_, range(len(model.coef_))
-    values, limits = model.coef_.ravel(), model.intervals_.reshape(-1, 2)
-    rows = [
-        (output, "intercept", model.intercept_[output], *model.intercept_interval_[output])
-        for output in outputs
-    ]
-    for place in np.argsort(-np.abs(values), kind="stable").tolist():
-        output, name = divmod(place, len(names))
-        rows.append((output, names[name], values[place], *limits[place]))
-    return [dict(zip(("output", "name", "value", "low", "high"), row, strict=True)) for row in rows]
+def _coefficients(fitted: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - a FittedModel, of an extra
+    """The intercept of every output, then all coefficients, the strongest first, with 95 % intervals."""
+    values = np.concatenate([fitted.coefficients, fitted.intercept[:, None]], axis=1)
+    named, limits = [*fitted.names, "intercept"], fitted.intervals().reshape(-1, 2)
+    strengths = np.abs(values)
+    strengths[:, -1] = np.inf
+    rows = []
+    for place in np.argsort(-strengths, axis=None, kind="stable").tolist():
+        output, name = divmod(place, len(named))
+        low, high = limits[place].tolist()
+        row = {"output": output, "name": named[name], "value": float(values[output, name])}
+        rows.append(row | {"low": low, "high": high})
+    return rows
 
 
 def _lines(model: Any, coefficients: list[dict[str, Any]]) -> Iterator[str]:  # noqa: ANN401
     """For readers: the strongest coefficients, and how many rows are missing."""
-    several = len(model.coef_) > 1
-    yield f"Strongest of {model.coef_.size} coefficients (columns go from 0 to 1), with 95 % intervals:"
-    for row in coefficients[len(model.coef_) :][:_SHOWN]:
-        of = f"{row['name']}, class {row['output']}" if several else row["name"]
+    outputs, count = len(model.model_.intercept), model.model_.coefficients.size
+    yield f"Strongest of {count} coefficients (columns go from 0 to 1), with 95 % intervals:"
+    for row in coefficients[outputs:][:_SHOWN]:
+        of = f"{row['name']}, class {row['output']}" if outputs > 1 else row["name"]
         yield f"  {row['value']:+8.3f}  {row['low']:+.3f} … {row['high']:+.3f}  {of}"
     yield model.mismatch_
 
@@ -106,11 +107,11 @@ def predict(
 ) -> None:
     """What a fitted model predicts for each row of a table: probabilities or values. Asks nobody."""
     fitted, rows = import_fitting("saving").load(model), csv_file.read_csv(table)
-    predicted = fitted.means(rows)
-    # Of a label that is 0 or 1, the probability of 1 says all.
-    named = {"predicted": predicted[:, -1]}
-    if len(fitted.theta) > 1:
-        named = {f"class {place}": column for place, column in enumerate(predicted.T)}
+    predicted = fitted.family.mean(fitted.scores(rows))  # Of a label that is 0 or 1, the probability of 1.
+    names = (
+        ["predicted"] if len(predicted.T) == 1 else [f"class {place}" for place in range(len(predicted.T))]
+    )
+    named = dict(zip(names, predicted.T, strict=True))
     written = [Column.of(name, cells) for name, cells in (rows | named).items()]
     files.write(out, csv_file.to_csv(written).encode())
     print_result(

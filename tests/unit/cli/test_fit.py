@@ -143,8 +143,8 @@ def test_what_is_fitted_predicts_and_is_evaluated(written):
     scores = read_csv(folder / "scores.csv")
     assert [*scores] == [*NAMES, "clicked", "predicted"]
     predicted = np.array(scores["predicted"], float)
-    assert np.array_equal(predicted, load(folder / "model.json").means(rows)[:, 1])
-    measured = json.loads(run("evaluate", written, "--noise", "0.01", "--json").stdout)["labels"][0]
+    assert np.array_equal(predicted, load(folder / "model.json").predict_proba(rows)[:, 1])
+    measured = json.loads(run("evaluate", written, "--noise", "0.1", "--json").stdout)["labels"][0]
     right = float(((predicted >= 0.5) == labels).mean())
     # Noise hardly counts here; buckets, and scores that 16-bit weights carry over an edge, do.
     assert abs(measured["accuracy"]["value"] - right) < measured["accuracy"]["coarse"] + 0.02

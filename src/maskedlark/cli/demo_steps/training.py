@@ -100,8 +100,9 @@ def run(console: Screen, client: Client, crowd: People, encoder: Encoder, rng: R
 def _fit(client: Client, crowd: People, encoder: Encoder, judge: Judge) -> Fit:
     """Fit as a user of scikit-learn would, but for y, which nobody has."""
     start = time.perf_counter()
-    datasets = [DATASETS[Purpose.TRAIN]]
-    model = LogisticRegression(client, MODEL, epsilon=FIT_EPSILON, datasets=datasets, encoder=encoder)
+    options = {"datasets": [DATASETS[Purpose.TRAIN]], "encoder": encoder}
+    # Of the columns as they are, as all models of the demo.
+    model = LogisticRegression(client, MODEL, epsilon=FIT_EPSILON, map="columns", **options)
     model.fit(crowd.known)
     judged = judge(model, "fitted from one release", "each browser its own")
     return Fit(model.answered_.balance.charged_epsilon, time.perf_counter() - start, judged)
