@@ -19,7 +19,7 @@ from maskedlark.exact.moments import Representation
 from maskedlark.exact.network import Layer, Linear, Network
 from maskedlark.exact.operations import Identity
 from maskedlark.exact.quantise import quantise
-from maskedlark.fitting import maps
+from maskedlark.fitting import glm, maps
 from maskedlark.fitting.asking import FRACTION, encoded, fake_rate, real_rows
 from maskedlark.fitting.fitted import FittedModel
 from maskedlark.fitting.maps import Bytes, Floats
@@ -106,12 +106,14 @@ def compare(
     asked = arguments.model_dump(mode="json")
     answered: Answered = client.ask(Moments(), asked, datasets, noise, epsilon, reuse=True)
     records = client.records(document, digests, first.tag) / (1 + fake_rate(document, first.tag))
-    clips = real_rows(phi, rows)[1] * records / len(rows)
+    numbers, clips = real_rows(phi, rows)
+    clips *= records / len(rows)
     (column,) = answered.tables[0].plan.columns
     deviation = phi.unit * intervals.standard_error(
         answered.kind, answered.noise, column.sensitivity, answered.helpers
     )
-    moments = answered.tables[0].columns[0][0].reshape(-1, phi.width) * phi.unit
+    released = answered.tables[0].columns[0][0].reshape(-1, phi.width) * phi.unit
+    moments = glm.consistent(fitted.family, released, clips @ numbers)
     # z = back (φ - bias), so that Σ z t is linear in the moments, of which the last is that of the constant.
     back = np.linalg.pinv(weight)
     linear = np.concatenate([back, -(back @ bias)[:, None]], axis=1)

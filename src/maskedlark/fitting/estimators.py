@@ -108,7 +108,7 @@ class _Released(BaseEstimator):  # type: ignore[misc]
         """Scores of rows; of classes, one each."""
         return self._fitted().decision_function(X)
 
-    def predict(self, X: Any) -> NDArray[np.float64 | np.int64]:  # noqa: ANN401, N803
+    def predict(self, X: Any) -> NDArray[Any]:  # noqa: ANN401, N803
         """The likeliest class, or the expected label."""
         return self._fitted().predict(X)
 
@@ -154,6 +154,8 @@ class _Released(BaseEstimator):  # type: ignore[misc]
 class LogisticRegression(ClassifierMixin, _Released):  # type: ignore[misc]
     """Of a binary label, logistic; of a categorical one, softmax."""
 
+    score = _Released.score  # Not the mixin's.
+
     def predict_proba(self, X: Any) -> Floats:  # noqa: ANN401, N803
         """The probability of every class: (n, classes)."""
         return self._fitted().predict_proba(X)
@@ -167,10 +169,14 @@ class LogisticRegression(ClassifierMixin, _Released):  # type: ignore[misc]
 class LinearRegression(RegressorMixin, _Released):  # type: ignore[misc]
     """Least squares of a number."""
 
+    score = _Released.score
+
     _family: ClassVar[Family | None] = LEAST_SQUARES
 
 
 class PoissonRegressor(RegressorMixin, _Released):  # type: ignore[misc]
     """Of a count, or another number of 0 or more, the logarithm of whose mean is linear."""
+
+    score = _Released.score
 
     _family: ClassVar[Family | None] = POISSON

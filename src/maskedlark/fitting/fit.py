@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from maskedlark.fitting import prior
+from maskedlark.fitting import glm, prior
 from maskedlark.fitting.asking import Question, real_rows
 from maskedlark.fitting.fitted import FittedModel
 from maskedlark.fitting.glm import Problem
@@ -48,12 +48,12 @@ def fit(question: Question, moments: Floats, deviation: float, ridge: float | No
     """Fit to moments (outputs, width) with noise of this deviation. `ridge` None: by empirical Bayes."""
     rows, family = Rotated.of(question), question.family
     weights = rows.clips * rows.behind
-    turned = rows.turn(moments)
+    turned = glm.consistent(family, rows.turn(moments), weights @ rows.phi)
     if ridge is None:
         ridges = prior.ridge(family, rows.phi, weights, rows.clips, turned, deviation, question.spread)
     else:
         ridges = np.full_like(turned, ridge)
-        ridges[:, -1] = 0.0
+        ridges[:, -1] = prior.INTERCEPT
     problem = Problem(family, rows.phi, weights)
     theta = problem.solve(turned, ridges)
     root = _error_root(question, problem, rows, theta, ridges, deviation)
@@ -91,7 +91,9 @@ def _error_root(
     mean = (slopes.T @ rows.phi / len(rows.phi)).ravel()
     real, rate, own = question.real_records, question.fake_rate, len(rows.phi)
     counted = np.sqrt(real * rate * (1 - rate)) / (1 + rate) * mean
-    parts = [deviation * np.eye(size), counted[:, None]]
+    noise = np.eye(size).reshape(*theta.shape, size)
+    noise = glm.consistent(problem.family, noise, np.zeros(noise.shape[1:])).reshape(size, size)
+    parts = [deviation * noise, counted[:, None]]
     if real != own:
         chance = real * np.sqrt(abs(1 / own - 1 / max(real, 1.0)))
         values, vectors = np.linalg.eigh(_covariance(slopes, rows.phi, mean))

@@ -49,10 +49,10 @@ class FittedModel:
         means = self.family.mean(self.scores(table))
         return np.concatenate([1 - means, means], axis=1) if self.family.is_binary else means
 
-    def predict(self, table: Any) -> NDArray[np.float64 | np.int64]:  # noqa: ANN401
+    def predict(self, table: Any) -> NDArray[Any]:  # noqa: ANN401
         """The likeliest class, or the expected label."""
         if self.family.is_class:
-            return self.predict_proba(table).argmax(axis=1)
+            return np.argmax(self.predict_proba(table), axis=1)
         return self.family.mean(self.scores(table))[:, 0]
 
     def intervals(self, confidence: float = 0.95) -> Floats:

@@ -78,6 +78,13 @@ POISSON = Family(
 FAMILIES = {each.name: each for each in (LOGISTIC, SOFTMAX, LEAST_SQUARES, POISSON)}
 
 
+def consistent(family: Family, moments: Floats, total: Floats) -> Floats:
+    """Moments whose classes add up to `total`, which is known: that of all labels. So there is a solution."""
+    if family is not SOFTMAX:
+        return moments
+    return moments - (moments.sum(axis=0) - total) / len(moments)
+
+
 @dataclass(frozen=True, eq=False)
 class Problem:
     """The label-free part: φ with a last column of ones, and every row's weight."""

@@ -19,7 +19,8 @@ LABELS = {
 SETTINGS = """
 k = 20
 budget = {{epsilon = {epsilon}, delta = 1e-3}}
-training = {{adserver = {{epsilon = {epsilon}, delta = 1e-4}}, coalition = {{epsilon = {epsilon}, delta = 1e-4}}}}
+training.adserver = {{epsilon = {epsilon}, delta = 1e-4}}
+training.coalition = {{epsilon = {epsilon}, delta = 1e-4}}
 values.spent = [-10, 10]
 mechanisms.sums = {{kind = "laplace", noise_floor = 1.0}}
 mechanisms.moments = {{kind = "{kind}", noise_floor = {floor}}}
