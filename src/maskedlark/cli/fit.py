@@ -108,9 +108,8 @@ def predict(
     """What a fitted model predicts for each row of a table: probabilities or values. Asks nobody."""
     fitted, rows = import_fitting("saving").load(model), csv_file.read_csv(table)
     predicted = fitted.family.mean(fitted.scores(rows))  # Of a label that is 0 or 1, the probability of 1.
-    names = (
-        ["predicted"] if len(predicted.T) == 1 else [f"class {place}" for place in range(len(predicted.T))]
-    )
+    outputs = range(len(fitted.theta))
+    names = ["predicted"] if len(outputs) == 1 else [f"class {place}" for place in outputs]
     named = dict(zip(names, predicted.T, strict=True))
     written = [Column.of(name, cells) for name, cells in (rows | named).items()]
     files.write(out, csv_file.to_csv(written).encode())

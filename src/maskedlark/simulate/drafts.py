@@ -57,6 +57,7 @@ tag = "{tag}"
 table = "people.csv" # what the ad server knows about everybody: no label
 encoder = "encoder.json"
 model = "logistic"
+map = "auto" # chosen by the plan, without labels; coefficients of "columns" are the easiest to read
 epsilon = {epsilon:g}
 out = "model.json"
 """
