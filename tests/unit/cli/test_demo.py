@@ -114,7 +114,12 @@ def measured(output: str, words: str) -> None:
 
 def trained(words: str) -> None:
     """Private models that are far better than guessing and no better than one in the clear."""
-    names = ("fitted from one release", "trained in 40 steps", "trained in the clear", "not trained")
+    names = (
+        "fitted from one release",
+        "trained by 40 private gradients",
+        "trained in the clear",
+        "not trained",
+    )
     figures = re.findall(rf"│ ({'|'.join(names)}).*? │ (0\.\d{{3}}) │", words)
     assert tuple(name for name, _ in figures) == names
     fitted, private, clear, guessing = (float(figure) for _, figure in figures)

@@ -74,8 +74,8 @@ def run(console: Screen, client: Client, crowd: People, encoder: Encoder, rng: R
     private, plan, course = _with_helpers(client, encoder, judge)
     seconds, clear = time.perf_counter() - start, _in_the_clear(crowd, encoder, rng)
     models = (
-        judge(private, f"trained in {plan.steps} steps through the helpers", "each browser its own"),
-        judge(clear, "trained in the clear on the same people", "whoever trained it"),
+        judge(private, f"trained by {plan.steps} private gradients", "each browser its own"),
+        judge(clear, "trained in the clear", "whoever trained it"),
         judge(_untrained(encoder), "not trained: guessing", "nobody"),
     )
     costs, points = (plan.epsilon, plan.coalition_epsilon, DELTA), _points(plan, course)
