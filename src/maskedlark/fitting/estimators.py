@@ -69,7 +69,7 @@ class _Released(BaseEstimator):  # type: ignore[misc]
         """What `fit` would cost and how good the model would be. Spends nothing."""
         return plan.plan(self._question(X))
 
-    def fit(self, X: Any, y: None = None) -> Self:  # noqa: ANN401, N803
+    def fit(self, X: Any, y: Any = None) -> Self:  # noqa: ANN401, N803
         """Ask helpers once, and fit. The same rows and settings again cost nothing."""
         if y is not None:
             raise BadArguments("there is no y: labels stay with the helpers; call fit(X)")

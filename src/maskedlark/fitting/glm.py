@@ -16,6 +16,7 @@ _FAR = 60.0
 """A Poisson model's line search goes on straight from here."""
 _LEAST = 1e-3
 """Means that noise put out of range are moved to this distance from its end."""
+_TINY = 1e-300
 _OPTIONS = {"maxiter": 2000, "maxfun": 4000, "ftol": 1e-12, "gtol": 1e-7, "maxcor": 20}
 
 
@@ -82,7 +83,8 @@ def consistent(family: Family, moments: Floats, total: Floats) -> Floats:
     """Moments whose classes add up to `total`, which is known: that of all labels. So there is a solution."""
     if family is not SOFTMAX:
         return moments
-    return moments - (moments.sum(axis=0) - total) / len(moments)
+    known: Floats = moments - (moments.sum(axis=0) - total) / len(moments)
+    return known
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,7 +114,11 @@ class Problem:
 
         begin = (start / scale).ravel()
         found = minimize(objective, begin, jac=True, method="L-BFGS-B", options=_OPTIONS)
-        return np.asarray(found.x, np.float64).reshape(shape) * scale
+        theta = np.asarray(found.x, np.float64).reshape(shape) * scale
+        if family is SOFTMAX:
+            # What all classes share moves the ridge alone, too little for L-BFGS to see: its best is known.
+            theta -= (ridge * theta).sum(axis=0) / np.maximum((ridge + 0 * theta).sum(axis=0), _TINY)
+        return theta
 
     def hessian(self, theta: Floats) -> Floats:
         """Of the label-free part at θ: (outputs · width, outputs · width)."""
