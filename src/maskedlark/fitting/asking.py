@@ -39,6 +39,8 @@ _DIGITS = 3
 RATE, SPREAD = 0.15, 1.5
 """The share of ones, and the deviation of logits, that designs assume."""
 _DEVIATIONS = {"gaussian": 1.0, "laplace": math.sqrt(2)}
+_ONE_HOT = {"gaussian": math.sqrt(2), "laplace": 2.0}
+"""How far another class moves a one-hot, in the norm that the noise covers."""
 
 
 @dataclass(frozen=True)
@@ -122,11 +124,11 @@ class Question:
         norms = maps.lengths(numbers, norm)
         behind, tried = self.real_records / len(sample), []
         given = self.settings.clip
-        clips = np.quantile(norms, design.QUANTILES) if given is None else [given]
-        for clip in dict.fromkeys(float(f"{each:.{_DIGITS}g}") for each in clips):
+        quantiles = (float(f"{each:.{_DIGITS}g}") for each in np.quantile(norms, design.QUANTILES))
+        for clip in dict.fromkeys(quantiles) if given is None else [given]:
             clipped = np.minimum(1, clip / norms)
             # As in `MomentsQuery`: what a replaced label moves, and the noise of all helpers on it.
-            moved = clip * (math.sqrt(2) if self.family is SOFTMAX else self.spread)
+            moved = clip * (_ONE_HOT[kind] if self.family is SOFTMAX else self.spread)
             drawn = self.noise * moved * math.sqrt(len(self.document.helpers)) * _DEVIATIONS[kind]
             experiment = Experiment(reference, numbers[:, :-1], clipped * behind, clipped, drawn, assumed)
             tried.append(Candidate(map_, clip, experiment))

@@ -11,6 +11,7 @@ Run by the ad server.
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn, Self
 
@@ -116,7 +117,7 @@ class _Released(BaseEstimator):  # type: ignore[misc]
         """Nobody here has labels to score with."""
         raise BadArguments(
             "a score needs labels, which stay with the helpers: `maskedlark.fitting.compare` or "
-            "`client.evaluate` ask for it, at a price"
+            "`maskedlark.fitting.evaluate` ask for it, at a price"
         )
 
     def save(self, path: str | Path) -> None:
@@ -129,19 +130,8 @@ class _Released(BaseEstimator):  # type: ignore[misc]
         return model
 
     def _question(self, table: Any) -> Question:  # noqa: ANN401
-        settings = Settings(
-            self.client,
-            self.tag,
-            self.label,
-            self.datasets,
-            self.encoder,
-            self.epsilon,
-            self.noise,
-            self.map,
-            self.clip,
-            self.seed,
-        )
-        return asking.question(settings, self._family, table)
+        told = {each.name: getattr(self, each.name) for each in fields(Settings)}
+        return asking.question(Settings(**told), self._family, table)
 
     def __sklearn_clone__(self) -> Self:
         # A client is a connection: a clone shares it.

@@ -100,9 +100,14 @@ def run(console: Screen, client: Client, crowd: People, encoder: Encoder, rng: R
 def _fit(client: Client, crowd: People, encoder: Encoder, judge: Judge) -> Fit:
     """Fit as a user of scikit-learn would, but for y, which nobody has."""
     start = time.perf_counter()
-    options = {"datasets": [DATASETS[Purpose.TRAIN]], "encoder": encoder}
-    # Of the columns as they are, as all models of the demo.
-    model = LogisticRegression(client, MODEL, epsilon=FIT_EPSILON, map="columns", **options)
+    model = LogisticRegression(
+        client,
+        MODEL,
+        epsilon=FIT_EPSILON,
+        datasets=[DATASETS[Purpose.TRAIN]],
+        encoder=encoder,
+        map="columns",  # As they are, as in all models of the demo.
+    )
     model.fit(crowd.known)
     judged = judge(model, "fitted from one release", "each browser its own")
     return Fit(model.answered_.balance.charged_epsilon, time.perf_counter() - start, judged)
