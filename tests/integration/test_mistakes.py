@@ -58,7 +58,8 @@ def line(*arguments, code=1):
     done = RUN(cli.app, [str(each) for each in arguments])
     assert done.exit_code == code, done.output
     assert done.stdout == ""
-    (found,) = done.stderr.splitlines()
+    # What takes longer than two seconds says so first.
+    (found,) = [each for each in done.stderr.splitlines() if not each.endswith(" …")]
     return found
 
 
@@ -211,13 +212,9 @@ def test_a_tag_that_is_mistyped(scene):
         "NotDeclared: no model 'ConversionModle'; did you mean 'ConversionModel'? The document declares "
         "ConversionModel"
     )
-    for name, *words in (
-        ("train.toml", "train", "--plan"),
-        ("run.toml", "fit"),
-        ("run.toml", "fit", "--explain"),
-    ):
+    for name, command, *options in (("train.toml", "train", "--plan"), ("run.toml", "fit")):
         run = changed(scene.folder / name, 'tag = "ConversionModel"', 'tag = "ConversionModle"')
-        assert line(words[0], run, *words[1:]).splitlines()[-1] == said
+        assert line(command, run, *options) == said
 
 
 def test_what_is_asked_beyond_the_budget(scene):
