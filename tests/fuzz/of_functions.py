@@ -16,6 +16,8 @@ from maskedlark.exact.operations import Relu
 from maskedlark.exact.quantise import Quantised
 from maskedlark.functions import model, weights
 from maskedlark.functions.evaluation import Evaluation
+from maskedlark.functions.function import Function
+from maskedlark.functions.moments import Moments
 from maskedlark.ledger.errors import BadReceipt
 from maskedlark.randomness import FixedRandomness
 from maskedlark.release import messages, shared_seed
@@ -28,35 +30,46 @@ from maskedlark.wire.hpke import OpeningKey
 from tests.fuzz.of_documents import FIRST
 from tests.fuzz.running import Decoder
 from tests.unit.ledger import ledgers
+from tests.unit.parameters import cases
 
+DOCUMENT = cases.make(
+    k=1, mechanisms=cases.settings()["mechanisms"] | {"moments": {"kind": "gaussian", "noise_floor": 0.5}}
+)
 NETWORK = Network(
     (Layer(Linear("w0", "b0", 4, 3), None), Layer(Linear("w1", "b1", 3, 1), Relu())), (BinaryCrossEntropy(),)
 )
 
 
 @cache
-def _weights() -> bytes:
+def _weights(fitted: int = 0) -> bytes:
+    """With so many zeros at the end, for what will be fitted."""
     values = np.arange(NETWORK.size, dtype=np.int16) % 100
+    values[NETWORK.size - fitted :] = 0
     return weights.encode(Quantised(values, (6,) * len(NETWORK.parameters), (6,), 8))
+
+
+def _text(sent: bytes) -> str:
+    return base64.b64encode(sent).decode()
 
 
 def _models() -> list[Decoder]:
     described = model.describe(NETWORK).model_dump_json().encode()
 
-    def asked(data: bytes) -> object:
+    def asking(function: Function, brought: dict[str, object]) -> Decoder:
         """As a helper reads it: out of a question."""
-        request = messages.Request.decode(data)
-        return Evaluation().ask(FIRST, request.arguments).schemas
+        arguments = {"tag": "clicks", "model": json.loads(described), **brought}
+        question = Request(
+            id="0" * 32, datasets=("1" * 64,), function=function.name, arguments=arguments, noise=20.0
+        ).encode()
+        return Decoder(
+            f"question of {function.name}",
+            ("functions.function.parse", "functions.weights.from_text"),
+            (question,),
+            lambda data: function.ask(DOCUMENT, Request.decode(data).arguments).schemas,
+            (BadArguments, NotDeclared, DecodeError),
+            weight=0.3,
+        )
 
-    arguments = {
-        "tag": "clicks",
-        "model": json.loads(described),
-        "weights": base64.b64encode(_weights()).decode(),
-        "scales": [{"buckets": 8}],
-    }
-    question = Request(
-        id="0" * 32, datasets=("1" * 64,), function="evaluation", arguments=arguments, noise=20.0
-    ).encode()
     return [
         Decoder(
             "weights",
@@ -74,14 +87,8 @@ def _models() -> list[Decoder]:
             (BadArguments, NotDeclared),
             weight=0.5,
         ),
-        Decoder(
-            "question of an evaluation",
-            ("functions.function.parse", "functions.evaluation.EvaluationArguments.quantised"),
-            (question,),
-            asked,
-            (BadArguments, NotDeclared, DecodeError),
-            weight=0.3,
-        ),
+        asking(Evaluation(), {"weights": _text(_weights()), "scales": [{"buckets": 8}]}),
+        asking(Moments(), {"weights": _text(_weights(fitted=4)), "clip": 1.5, "labels": [0]}),
     ]
 
 

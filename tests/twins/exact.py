@@ -400,3 +400,40 @@ def share(
                 total = total or [0] * len(one)
                 total = [(t + mask * g) % P for t, g in zip(total, one, strict=True)]
     return total
+
+
+# Moments: section 11. bound = {"r": float, "norm": "l1" | "l2", "fraction": int}
+
+
+def represented(net: Net, bound: dict[str, Any], features: list[int]) -> tuple[list[int], int]:
+    """φ of one record, with its constant, and its clip factor. Asserts the bound in exact numbers."""
+    phi, e = list(forward(net, features, None, b"")[0][-1]), forms(net)[-1]["i"]
+    if net["layers"][-1]["bias"] is not None:
+        phi.append(2**e)
+    top, length = bound["r"] * 2.0 ** (e + bound["fraction"]), power(phi, bound["norm"])
+    if bound["norm"] == "l2":
+        length = math.sqrt(length)
+    factor: int = 2 ** bound["fraction"]
+    if length:
+        factor = min(factor, math.floor(top / (length * SIGMA)))
+    if bound["norm"] == "l1":
+        assert factor * sum(map(abs, phi)) <= Fraction(top)
+    else:
+        assert factor**2 * sum(x * x for x in phi) <= Fraction(top) ** 2
+    return phi, factor
+
+
+def moments(net: Net, bound: dict[str, Any], records: list[dict[str, Any]], label: int) -> list[int]:
+    """One helper's share of one label's moments, output by output. Records as in `share`."""
+    outputs = net["losses"][label]["outputs"]
+    width = len(net["layers"][-1]["weight"][0]) + (net["layers"][-1]["bias"] is not None)
+    total = [0] * (outputs * width)
+    for record in records:
+        phi, factor = represented(net, bound, record["features"])
+        for y, mask in zip(record["candidates"][label], record["masks"][label], strict=True):
+            numeric = net["losses"][label]["kind"] != "softmax"
+            for output, t in enumerate([y] if numeric else [int(j == y) for j in range(outputs)]):
+                for j, x in enumerate(phi):
+                    place = output * width + j
+                    total[place] = (total[place] + mask * factor * x * t) % P
+    return total

@@ -15,7 +15,7 @@ from scipy.special import expit
 from maskedlark.fitting import maps
 from maskedlark.fitting.maps import Floats
 
-SAMPLE = 8192
+SAMPLE = 5000
 """So many rows decide."""
 QUANTILES = (0.25, 0.5, 0.75, 0.95)
 """Of the norms of φ: candidates for the clip."""

@@ -32,7 +32,7 @@ class Ours(Sums):
 
 def test_functions_to_train_are_known_by_name_and_made_once():
     known = Functions()
-    assert (set(known), len(known)) == ({"sums", "evaluation", "gradient"}, 3)
+    assert (set(known), len(known)) == ({"sums", "evaluation", "gradient", "moments"}, 4)
     assert known["gradient"] is known["gradient"]
     assert known["evaluation"].name == "evaluation"
     with pytest.raises(KeyError):
@@ -42,7 +42,7 @@ def test_functions_to_train_are_known_by_name_and_made_once():
 def test_torch_is_not_loaded_before_it_is_needed():
     code = (
         "import sys; from maskedlark.functions import Functions; known = Functions(); "
-        "assert {'sums', 'evaluation', 'gradient'} == set(known) and 'torch' not in sys.modules"
+        "assert {'sums', 'evaluation', 'gradient', 'moments'} == set(known) and 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 
@@ -52,7 +52,9 @@ def test_without_torch_a_helper_knows_sums_alone_and_says_so(monkeypatch, caplog
     known = Functions()
     assert set(known) == {"sums"}
     assert "evaluation" not in known
-    assert caplog.messages == ["not served here, because torch is not installed: evaluation, gradient"]
+    assert caplog.messages == [
+        "not served here, because torch is not installed: evaluation, gradient, moments"
+    ]
 
 
 @pytest.mark.parametrize("name", ["sums", "evaluation", "our_steps"])

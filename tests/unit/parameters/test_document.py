@@ -32,7 +32,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no mechanism": ({"mechanisms": {}}, "add mechanisms.sums"),
     "no noise for models": (
         {"mechanisms": {"sums": {"kind": "laplace", "noise_floor": 1.0}}},
-        "add mechanisms.gradient to train, mechanisms.evaluation to evaluate",
+        "add mechanisms.moments to fit linear models, mechanisms.gradient to train, mechanisms.eval",
     ),
     "no noise for sums": (
         {"mechanisms": {"gradient": {"kind": "laplace", "noise_floor": 1.0}}},
