@@ -73,7 +73,7 @@ def evaluate(
     recipe = fits.read(run) if fits.is_fit(run) else recipes.read(run)
     options: dict[str, Any] = {"datasets": recipe.datasets, "buckets": buckets}
     options |= {"epsilon": epsilon, "noise": noise}
-    with said_if_slow("asking the helpers"), Client.from_config(recipe.adserver) as client:
+    with said_if_slow("loading the model, asking the helpers"), Client.from_config(recipe.adserver) as client:
         if isinstance(recipe, fits.Recipe):
             if part != "all":
                 raise BadArguments("a fit takes all records and holds none out: leave --part away")
