@@ -80,8 +80,9 @@ def evaluate(
             fitted = import_fitting("saving").load(recipe.out)
             evaluation = import_fitting("evaluating").evaluate(client, fitted, **options)
         else:
+            predictor = _making().trained(recipe)
             held_out = {"held_out": recipe.held_out} if part != "all" else {}
-            evaluation = client.evaluate(_making().trained(recipe), part=part, **held_out, **options)
+            evaluation = client.evaluate(predictor, part=part, **held_out, **options)
     balance = evaluation.answered.balance
     labels = [_measures(label) for label in evaluation.labels]
     print_result({"labels": labels, "balance": balance.model_dump()}, as_json, str(evaluation))
