@@ -173,15 +173,7 @@ class Question:
     @cached_property
     def arguments(self) -> dict[str, Any]:
         """As helpers get them."""
-        sent = base64.b64encode(weights.encode(self.phi.weights)).decode()
-        asked = MomentsArguments(
-            tag=self.settings.tag,
-            model=described.describe(self.phi.network, FRACTION),
-            weights=sent,
-            clip=self.chosen.clip,
-            labels=(self.settings.label,),
-        )
-        return asked.model_dump(mode="json")
+        return arguments(self.settings.tag, self.settings.label, self.phi)
 
     @property
     def fake_rate(self) -> float:
@@ -234,6 +226,10 @@ def question(settings: Settings, family: Family | None, table: Any) -> Question:
 
     `family` None: logistic or softmax, as the label is.
     """
+    for name in ("epsilon", "noise", "clip"):
+        given = getattr(settings, name)
+        if given is not None and not 0 < given < math.inf:  # NaN fails this too.
+            raise BadArguments(f"{name}={given}: it is a number over 0, or None")
     document, digests = settings.client.frozen_to_train(settings.datasets)
     declared = document.trained(settings.tag)
     found = _family(declared, settings, family)
@@ -242,6 +238,18 @@ def question(settings: Settings, family: Family | None, table: Any) -> Question:
     noise = _noise(document, settings)
     records = settings.client.records(document, digests, settings.tag)
     return Question(settings, document, digests, found, rows, noise, records)
+
+
+def arguments(tag: str, label: int, phi: Representation) -> dict[str, Any]:
+    """The function's arguments: moments of φ and one label."""
+    asked = MomentsArguments(
+        tag=tag,
+        model=described.describe(phi.network, phi.fraction),
+        weights=base64.b64encode(weights.encode(phi.weights)).decode(),
+        clip=phi.bound,
+        labels=(label,),
+    )
+    return asked.model_dump(mode="json")
 
 
 def fake_rate(document: Document, tag: str) -> float:

@@ -5,7 +5,6 @@ release of moments of these scores gives Σ z t(y) of every model; the rest of a
 sees every score, so nothing is saved by naming only the best. Run by the ad server.
 """
 
-import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -20,12 +19,11 @@ from maskedlark.exact.network import Layer, Linear, Network
 from maskedlark.exact.operations import Identity
 from maskedlark.exact.quantise import quantise
 from maskedlark.fitting import glm, maps
-from maskedlark.fitting.asking import FRACTION, encoded, fake_rate, real_rows
+from maskedlark.fitting.asking import FRACTION, arguments, encoded, fake_rate, real_rows
 from maskedlark.fitting.fitted import FittedModel
 from maskedlark.fitting.maps import Bytes, Floats
-from maskedlark.functions import model as described
 from maskedlark.functions import weights
-from maskedlark.functions.moments import Moments, MomentsArguments
+from maskedlark.functions.moments import Moments
 
 _RIDGE = 0.01
 """Of the whitening of scores: models that nearly agree are told apart."""
@@ -96,14 +94,7 @@ def compare(
     rows = encoded(X, fitted.encoder, fitted.phi.network.features)
     scores = np.concatenate([each.model_.scores(rows) for each in models], axis=1)
     phi, weight, bias = _extended(models, rows, scores)
-    arguments = MomentsArguments(
-        tag=first.tag,
-        model=described.describe(phi.network, FRACTION),
-        weights=base64.b64encode(weights.encode(phi.weights)).decode(),
-        clip=phi.bound,
-        labels=(first.label,),
-    )
-    asked = arguments.model_dump(mode="json")
+    asked = arguments(first.tag, first.label, phi)
     answered: Answered = client.ask(Moments(), asked, datasets, noise, epsilon, reuse=True)
     records = client.records(document, digests, first.tag) / (1 + fake_rate(document, first.tag))
     numbers, clips = real_rows(phi, rows)

@@ -9,6 +9,7 @@
 Run by the ad server.
 """
 
+import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import fields
@@ -74,6 +75,8 @@ class _Released(BaseEstimator):  # type: ignore[misc]
         """Ask helpers once, and fit. The same rows and settings again cost nothing."""
         if y is not None:
             raise BadArguments("there is no y: labels stay with the helpers; call fit(X)")
+        if self.ridge is not None and not 0 < self.ridge < math.inf:
+            raise BadArguments(f"ridge={self.ridge}: it is a number over 0, or None")
         question = self._question(X)
         answered = question.ask()
         self.answered_, self.receipts_ = answered, answered.receipts
