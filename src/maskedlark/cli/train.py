@@ -60,7 +60,7 @@ def train(
     print_result(fields, as_json, line)
 
 
-@command(app, "evaluate run.toml --part held_out --epsilon 0.5")
+@command(app, "evaluate run.toml --epsilon 0.5")
 def evaluate(
     run: Either,
     part: Part = "all",
@@ -76,7 +76,7 @@ def evaluate(
     with said_if_slow("loading the model, asking the helpers"), Client.from_config(recipe.adserver) as client:
         if isinstance(recipe, fits.Recipe):
             if part != "all":
-                raise BadArguments("a fit takes all records and holds none out: leave --part away")
+                raise BadArguments("a fit takes all records and holds none out: leave --part out")
             fitted = import_fitting("saving").load(recipe.out)
             evaluation = import_fitting("evaluating").evaluate(client, fitted, **options)
         else:

@@ -150,7 +150,7 @@ def test_what_is_fitted_predicts_and_is_evaluated(written):
     assert abs(measured["accuracy"]["value"] - right) < measured["accuracy"]["coarse"] + 0.02
     assert charged() == ["moments", "evaluation"]
     done = run("evaluate", written, "--part", "held_out", code=1)
-    assert done.stderr == "BadArguments: a fit takes all records and holds none out: leave --part away\n"
+    assert done.stderr == "BadArguments: a fit takes all records and holds none out: leave --part out\n"
 
 
 def test_a_model_that_is_not_fitted_yet_is_named(written):
