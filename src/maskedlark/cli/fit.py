@@ -55,9 +55,9 @@ def fit(
         model.save(recipe.out)
     paid = model.answered_.balance
     charged = not any(model.answered_.request in each.receipt for each in before)
-    line = f"charged ε = {paid.charged_epsilon:.4g} against everybody, left {paid.left_epsilon:.4g}"
+    line = f"charged ε = {paid.charged_epsilon:.3g} against everybody, left {paid.left_epsilon:.3g}"
     if not charged:
-        line = f"already fitted: nothing was charged (it was ε = {paid.charged_epsilon:.4g} then)"
+        line = f"already fitted: nothing was charged (it was ε = {paid.charged_epsilon:.3g} then)"
     fields = {
         "out": str(recipe.out),
         "charged": charged,
