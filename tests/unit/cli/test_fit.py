@@ -9,10 +9,12 @@ import pytest
 from typer.testing import CliRunner
 
 from maskedlark.adserver.client import Client
+from maskedlark.adserver.errors import HelperAway
 from maskedlark.cli import app, output
 from maskedlark.features import Encoder, Scaled
 from maskedlark.features.csv_file import read_csv
 from maskedlark.fitting import load
+from maskedlark.workflow import LocalHelper
 from tests.unit.training.cases import FEATURES, TAG, document, home, table
 
 INVOKE = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"}).invoke
@@ -216,6 +218,23 @@ def test_more_than_the_budget_is_refused(written):
     done = run("fit", written, code=3)
     assert done.stderr.splitlines()[-1].startswith("BudgetExhausted: ")
     assert charged() == []
+
+
+def test_a_helper_that_is_away_says_how_to_carry_on(written, monkeypatch):
+    own = LocalHelper.release
+
+    def away(helper, body):
+        if helper.name == "helper-1":
+            raise HelperAway("helper-1 cannot be reached")
+        return own(helper, body)
+
+    monkeypatch.setattr(LocalHelper, "release", away)
+    said = run("fit", written, code=4).stderr
+    assert re.search(r"Request [0-9a-f]{32} is pending: the same command finishes it when all", said)
+    monkeypatch.setattr(LocalHelper, "release", own)
+    # The first helper had charged it then: its receipt is here already.
+    assert "already fitted: nothing was charged" in run("fit", written).stdout
+    assert charged() == ["moments"]
 
 
 def test_what_is_slow_says_so_on_standard_error(written, monkeypatch):
