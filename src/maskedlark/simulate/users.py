@@ -163,7 +163,7 @@ def _telling(encoder: Encoder, features: NDArray[np.uint8], label: NDArray[np.in
 def _auc(byte: NDArray[np.uint8], label: NDArray[np.int64]) -> float:
     """How often the byte is larger where the label is 1; ties count half."""
     counts = [np.bincount(byte[label == each], minlength=256).astype(np.float64) for each in (0, 1)]
-    return Binary(np.stack(counts, axis=1), 0.0).auc.value
+    return Binary(np.stack(counts, axis=1), 0.0, np.linspace(0, 1, 257)).auc.value
 
 
 def _amounts(column: Column, bounds: Bounds, notes: list[str]) -> NDArray[np.int64]:
