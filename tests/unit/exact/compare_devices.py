@@ -15,6 +15,7 @@ from maskedlark.exact.cells import Buckets, Largest, Partition, cells
 from maskedlark.exact.clip import Clip, Norm
 from maskedlark.exact.gradient import Records, gradient
 from maskedlark.exact.losses import BinaryCrossEntropy, Loss, SoftmaxCrossEntropy, SquaredError
+from maskedlark.exact.moments import Representation
 from maskedlark.exact.network import Network
 from maskedlark.exact.operations import Activation, Elu, Identity, LeakyRelu, Relu, Sigmoid, Tanh
 from maskedlark.exact.quantise import quantise
@@ -55,6 +56,9 @@ def compare(name: str, network: Network, rows: int, bits: int, norm: Norm) -> bo
         (gradient(network, weights, records, clip, device=name, block=block) == wanted).all()
         for block in (1 << 20, 311)
     )
+    phi, own = Representation(network, weights, 0.5, norm), records.masks[:, :2].__getitem__
+    summed = [phi.share(records.features, own, 2, device=each) for each in ("cpu", name)]
+    same &= bool((summed[0] == summed[1]).all())
     pairs = zip(
         cells(network, weights, records.features, partitions),
         cells(network, weights, records.features, partitions, device=name),
