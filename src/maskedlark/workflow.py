@@ -58,6 +58,7 @@ from maskedlark.core.records import AggregateRecords, Coded, Entry, Records, Tra
 from maskedlark.errors import Expired, NotDeclared
 from maskedlark.functions import Functions
 from maskedlark.functions.function import AnyFunction
+from maskedlark.helper import explanation
 from maskedlark.helper.anchor import FileAnchor
 from maskedlark.helper.keyring import Keyring
 from maskedlark.ledger.ledger import Ledger
@@ -67,7 +68,7 @@ from maskedlark.parameters.document import Document
 from maskedlark.parameters.drafting import draft
 from maskedlark.randomness import Randomness
 from maskedlark.release.kept_answers import KeptAnswers
-from maskedlark.release.messages import RecordCounts, Request, SessionRequest
+from maskedlark.release.messages import Explanation, RecordCounts, Request, SessionRequest
 from maskedlark.release.release import Release
 from maskedlark.storage.engine import open_database
 from maskedlark.web.parameters import ParameterClient
@@ -184,6 +185,11 @@ class LocalHelper(RemoteHelper):
     def release(self, body: bytes) -> bytes:
         """Answer a query."""
         return self.releases.answer(self._document.origin, body, Request.decode(body)).encode()
+
+    def explain(self, body: bytes) -> Explanation:
+        """What a query would cost."""
+        said = explanation.encode(self.releases.explain(self._document.origin, Request.decode(body)))
+        return Explanation.model_validate_json(said)
 
     def open_session(self, body: bytes) -> SignedReceipt:
         """Open a session, and charge all of it."""
@@ -362,9 +368,9 @@ class Workflow(Client):
         """Close databases and files."""
         self._close()
 
-    def _ask(self, spec: QuerySpec) -> Answered:
+    def _ask(self, spec: QuerySpec, reuse: bool = False) -> Answered:
         # Without checking for expired datasets: helpers here do not know datasets by name.
-        return self._queries.ask(spec)
+        return self._queries.ask(spec, reuse)
 
 
 def _coded(column: Sequence[Entry]) -> Coded:

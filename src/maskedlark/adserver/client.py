@@ -194,11 +194,7 @@ class Client(ClosesOnExit):
         **options: Unpack[Options],
     ) -> Explained:
         """What the same query would cost, and how accurate it would be. Spends nothing."""
-        spec, confidence = self._sums(values, by, where, **options)
-        request = self._queries.request(spec)
-        helpers = self._connections.helpers(spec.document)
-        said = at_once([partial(helper.explain, request.encode()) for helper in helpers])
-        return explanation.explained(spec, request.noise, confidence, said)
+        return self._price(*self._sums(values, by, where, **options))
 
     def ask(
         self,
@@ -207,10 +203,26 @@ class Client(ClosesOnExit):
         datasets: Sequence[str] | None = None,
         noise: float | None = None,
         epsilon: float | None = None,
+        reuse: bool = False,
     ) -> Answered:
-        """The answer of any function that the helpers know, as numbers. `table.tables` shows it."""
+        """The answer of any function that the helpers know, as numbers. `table.tables` shows it.
+
+        `reuse`: if the very same was answered before, that answer, which costs nothing more.
+        """
         document, digests = self._queryable.choose(function.purpose, datasets)
-        return self._ask(QuerySpec(function, arguments, document, digests, noise, epsilon))
+        return self._ask(QuerySpec(function, arguments, document, digests, noise, epsilon), reuse)
+
+    def price(
+        self,
+        function: Function,
+        arguments: Arguments,
+        datasets: Sequence[str] | None = None,
+        noise: float | None = None,
+        epsilon: float | None = None,
+    ) -> Explained:
+        """What `ask` would cost, and how accurate it would be. Spends nothing."""
+        document, digests = self._queryable.choose(function.purpose, datasets)
+        return self._price(QuerySpec(function, arguments, document, digests, noise, epsilon), CONFIDENCE)
 
     def pending(self) -> list[StoredRequest]:
         """Queries that were begun and not answered, the oldest first."""
@@ -262,10 +274,16 @@ class Client(ClosesOnExit):
         document, digests = self._queryable.choose(function.purpose, datasets)
         return QuerySpec(function, arguments, document, digests, noise, epsilon), confidence
 
-    def _ask(self, spec: QuerySpec) -> Answered:
+    def _price(self, spec: QuerySpec, confidence: float) -> Explained:
+        request = self._queries.request(spec)
+        helpers = self._connections.helpers(spec.document)
+        said = at_once([partial(helper.explain, request.encode()) for helper in helpers])
+        return explanation.explained(spec, request.noise, confidence, said)
+
+    def _ask(self, spec: QuerySpec, reuse: bool = False) -> Answered:
         self._functions[spec.function.name] = spec.function
         with self._queryable.noticing_age(spec.datasets):
-            return self._queries.ask(spec)
+            return self._queries.ask(spec, reuse)
 
     def _follows(self, purpose: Purpose, document: Document) -> int:
         """The end of the last dataset of this purpose and document."""

@@ -91,6 +91,12 @@ class Requests:
         """Requests that may be charged and are not answered, the oldest first."""
         return [StoredRequest(*row) for row in self._database.rows(_PENDING)]
 
+    def answered(self, wish: bytes) -> StoredRequest | None:
+        """The newest request of this spec that was answered."""
+        query = sa.select(_REQUESTS).filter_by(wish=wish, state=RequestState.ANSWERED.value)
+        rows = self._database.rows(query.order_by(_REQUESTS.c.asked.desc(), _REQUESTS.c.id).limit(1))
+        return next((StoredRequest(*row) for row in rows), None)
+
     def begin(self, name: str) -> None:
         """Durably count a sending, before any helper is asked: from now on somebody may charge it."""
         pending = {"state": RequestState.PENDING.value, "unsettled": _REQUESTS.c.unsettled + 1}

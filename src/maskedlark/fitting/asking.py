@@ -1,0 +1,321 @@
+"""One question of moments: checked before anything is charged, its map and clip chosen without labels.
+
+The same rows and settings make the same bytes, so that a question that was begun, or answered, is found again
+and not charged twice. Run by the ad server.
+"""
+
+import base64
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from maskedlark.adserver.client import Client
+from maskedlark.adserver.combining import Answered
+from maskedlark.dp import accountant, intervals
+from maskedlark.errors import BadArguments, NotDeclared
+from maskedlark.exact.losses import BinaryCrossEntropy, Loss, SoftmaxCrossEntropy, SquaredError
+from maskedlark.exact.moments import Representation
+from maskedlark.features.encoder import Encoder
+from maskedlark.fitting import design, maps
+from maskedlark.fitting.design import Assumed, Experiment, Reference
+from maskedlark.fitting.errors import RowsDoNotFit
+from maskedlark.fitting.glm import LOGISTIC, POISSON, SOFTMAX, Family
+from maskedlark.fitting.maps import Bytes, Floats, Map
+from maskedlark.functions import model as described
+from maskedlark.functions import weights
+from maskedlark.functions.moments import Moments, MomentsArguments
+from maskedlark.ledger.budget import Account
+from maskedlark.parameters.document import Document
+from maskedlark.parameters.settings import Label, Mechanism, TrainedModel
+from maskedlark.training.predictor import check_encoder
+
+FRACTION = 16
+_DIGITS = 3
+"""Of a clip that is chosen: rounding in floats must not make another question."""
+RATE, SPREAD = 0.15, 1.5
+"""The share of ones, and the deviation of logits, that designs assume."""
+_DEVIATIONS = {"gaussian": 1.0, "laplace": math.sqrt(2)}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What an estimator was told."""
+
+    client: Client
+    tag: str
+    label: int
+    datasets: Sequence[str] | None
+    encoder: Encoder | None
+    epsilon: float | None
+    noise: float | None
+    map: str | Map
+    clip: float | None
+    seed: int
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """A map with a clip, and the share of an assumed truth that a release would explain."""
+
+    map: Map
+    clip: float
+    experiment: Experiment
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """What will be asked, and the rows that it is about."""
+
+    settings: Settings
+    document: Document
+    digests: tuple[bytes, ...]
+    family: Family
+    rows: Bytes
+    noise: float
+    """The multiplier that ε allows where nothing was charged before: maps are compared by it."""
+    records: int
+    """The helpers', with fakes."""
+
+    @cached_property
+    def candidates(self) -> tuple[Candidate, ...]:
+        """Maps and clips to choose from, by what each would explain."""
+        # As bytes go, some thousand rows tell a map as well as all.
+        sample = self.rows[:: -(-len(self.rows) // design.SAMPLE)]
+        reference = Reference(sample, self.names, self.settings.seed)
+        return tuple(each for map_ in self._maps(sample) for each in self._tried(map_, sample, reference))
+
+    @cached_property
+    def chosen(self) -> Candidate:
+        """The one that explains most."""
+        return max(self.candidates, key=lambda each: each.experiment.explained)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What every byte of a row stands for."""
+        encoder = self.settings.encoder
+        return tuple(encoder.names if encoder else map("byte {}".format, range(self.rows.shape[1])))
+
+    def _maps(self, rows: Bytes) -> list[Map]:
+        wanted, width = self.settings.map, rows.shape[1]
+        if isinstance(wanted, Map):
+            if wanted.features != width:
+                raise BadArguments(
+                    f"the map takes {wanted.features} bytes, and {self.settings.tag} has {width}: fit one to "
+                    "its rows"
+                )
+            return [wanted]
+        if wanted not in (*maps.KINDS, "auto"):
+            raise BadArguments(f"map={wanted!r}: there are auto, {', '.join(maps.KINDS)}")
+        kinds = maps.KINDS if wanted == "auto" else (wanted,)
+        return [maps.fit(rows, self.names, kind, self.settings.seed) for kind in kinds]
+
+    def _tried(self, map_: Map, sample: Bytes, reference: Reference) -> list[Candidate]:
+        """A map with every clip that may do."""
+        kind, assumed = self.mechanism.kind, self.assumed
+        norm = described.NORMS[kind]
+        phi = map_.representation(self.losses, 1.0, norm, FRACTION)
+        numbers = real_rows(phi, sample)[0]
+        norms = maps.lengths(numbers, norm)
+        behind, tried = self.real_records / len(sample), []
+        given = self.settings.clip
+        clips = np.quantile(norms, design.QUANTILES) if given is None else [given]
+        for clip in dict.fromkeys(float(f"{each:.{_DIGITS}g}") for each in clips):
+            clipped = np.minimum(1, clip / norms)
+            # As in `MomentsQuery`: what a replaced label moves, and the noise of all helpers on it.
+            moved = clip * (math.sqrt(2) if self.family is SOFTMAX else self.spread)
+            drawn = self.noise * moved * math.sqrt(len(self.document.helpers)) * _DEVIATIONS[kind]
+            experiment = Experiment(reference, numbers[:, :-1], clipped * behind, clipped, drawn, assumed)
+            tried.append(Candidate(map_, clip, experiment))
+        return tried
+
+    @property
+    def assumed(self) -> Assumed:
+        """What the design assumes of the labels: public facts of the declaration, and stated guesses."""
+        if self.family.is_class:
+            rate = 1 / len(self.space) if self.family is SOFTMAX else RATE
+            return Assumed(rate * (1 - rate), SPREAD, rate=rate)
+        if self.family is POISSON:
+            return Assumed(self.spread / 10, SPREAD / 2)
+        return Assumed(1.0, self.spread / 10, (self.spread / 6) ** 2)
+
+    @property
+    def mechanism(self) -> Mechanism:
+        """How helpers draw noise."""
+        return self.document.mechanism(Moments.name)
+
+    @property
+    def losses(self) -> tuple[Loss, ...]:
+        """Of all labels of the model: they say how a label enters a moment."""
+        return tuple(_LOSSES.get(each.kind, _squared)(each.classes) for each in self.labels)
+
+    @property
+    def labels(self) -> tuple[Label, ...]:
+        """As declared."""
+        return self.declared.labels
+
+    @property
+    def declared(self) -> TrainedModel:
+        """The model in the document."""
+        return self.document.trained(self.settings.tag)
+
+    @cached_property
+    def phi(self) -> Representation:
+        """φ, as helpers compute it."""
+        norm = described.NORMS[self.mechanism.kind]
+        return self.chosen.map.representation(self.losses, self.chosen.clip, norm, FRACTION)
+
+    @cached_property
+    def arguments(self) -> dict[str, Any]:
+        """As helpers get them."""
+        sent = base64.b64encode(weights.encode(self.phi.weights)).decode()
+        asked = MomentsArguments(
+            tag=self.settings.tag,
+            model=described.describe(self.phi.network, FRACTION),
+            weights=sent,
+            clip=self.chosen.clip,
+            labels=(self.settings.label,),
+        )
+        return asked.model_dump(mode="json")
+
+    @property
+    def fake_rate(self) -> float:
+        """How many fakes of this model browsers send per real record, on average."""
+        return fake_rate(self.document, self.settings.tag)
+
+    @property
+    def real_records(self) -> float:
+        """How many of the helpers' records are expected to be real."""
+        return self.records / (1 + self.fake_rate)
+
+    @property
+    def delta(self) -> float:
+        """The δ that the release is accounted at."""
+        return Account(self.document).delta(self.settings.tag)
+
+    @property
+    def space(self) -> tuple[int, ...]:
+        """The values that the label can take."""
+        return self.labels[self.settings.label].space().values
+
+    @property
+    def spread(self) -> float:
+        """The width of the label's range, with 0."""
+        return 1.0 if self.family.is_class else float(max(self.space) - min(self.space))
+
+    def deviation(self, noise: float) -> float:
+        """The deviation of all helpers' noise in one moment, in reals."""
+        (column,) = Moments().ask(self.document, self.arguments).columns
+        kind = self.mechanism.kind
+        error = intervals.standard_error(kind, noise, column.sensitivity, len(self.document.helpers))
+        return error * self.phi.unit
+
+    def ask(self) -> Answered:
+        """The release: charged once, however often it is asked."""
+        asked = self.settings
+        return asked.client.ask(
+            Moments(), self.arguments, asked.datasets, asked.noise, asked.epsilon, reuse=True
+        )
+
+    def moments(self, answered: Answered) -> Floats:
+        """The release in reals: (outputs, width)."""
+        (table,) = answered.tables
+        moments: Floats = table.columns[0][0].reshape(-1, self.phi.width) * self.phi.unit
+        return moments
+
+
+def question(settings: Settings, family: Family | None, table: Any) -> Question:  # noqa: ANN401 - any table
+    """Check everything and choose the map and the clip. Charges nothing.
+
+    `family` None: logistic or softmax, as the label is.
+    """
+    document, digests = settings.client.frozen_to_train(settings.datasets)
+    declared = document.trained(settings.tag)
+    found = _family(declared, settings, family)
+    check_encoder(declared, settings.encoder)
+    rows = encoded(table, settings.encoder, described.byte_features(document, settings.tag))
+    noise = _noise(document, settings)
+    records = settings.client.records(document, digests, settings.tag)
+    return Question(settings, document, digests, found, rows, noise, records)
+
+
+def fake_rate(document: Document, tag: str) -> float:
+    """How many fakes of a model accompany a source: one of all decoys is drawn, whatever its tag."""
+    tags = [decoy.tag for decoy in document.decoys if decoy.tag is not None]
+    return document.fake_rate * tags.count(tag) / max(1, len(tags))
+
+
+def encoded(table: Any, encoder: Encoder | None, width: int) -> Bytes:  # noqa: ANN401 - as above
+    """Rows as the bytes that browsers sent."""
+    if isinstance(table, np.ndarray) and table.dtype.names is None:
+        if table.dtype != np.uint8 or table.ndim != 2:
+            raise RowsDoNotFit(
+                f"an array of {table.dtype} and {table.ndim} dimensions: give encoded bytes, uint8 (n, "
+                f"{width}), or a table of named columns with its encoder"
+            )
+        rows = table
+    elif encoder is None:
+        raise RowsDoNotFit("give encoder=, the one that made browsers' bytes, or rows as uint8 (n, features)")
+    else:
+        rows = encoder.encode(table)
+    if not len(rows):
+        raise RowsDoNotFit("the table has no rows")
+    if rows.shape[1] != width:
+        raise RowsDoNotFit(f"the model takes {width} bytes a row, these have {rows.shape[1]}")
+    return np.ascontiguousarray(rows)
+
+
+def real_rows(phi: Representation, rows: Bytes) -> tuple[Floats, Floats]:
+    """φ of rows in reals, with the constant, and their clip factors."""
+    numbers, factors = phi.rows(rows)
+    return numbers.astype(np.float64) * 2.0**-phi.exponent, factors * np.float64(2.0**-phi.fraction)
+
+
+def _squared(_: int | None) -> Loss:
+    return SquaredError()
+
+
+_LOSSES: dict[str, Callable[[int | None], Loss]] = {
+    "binary": lambda _: BinaryCrossEntropy(),
+    "categorical": lambda classes: SoftmaxCrossEntropy(classes or 2),
+}
+
+
+def _family(declared: TrainedModel, settings: Settings, family: Family | None) -> Family:
+    if declared.feature_noise is not None or declared.randomised_response is not None:
+        raise BadArguments(
+            f"features or labels of {declared.tag} are changed in the browser, so these rows are not the "
+            "helpers': train it with gradients (`client.training`)"
+        )
+    if not 0 <= settings.label < len(declared.labels):
+        raise BadArguments(
+            f"label={settings.label}: {declared.tag} has {len(declared.labels)}, counted from 0"
+        )
+    label = declared.labels[settings.label]
+    classes = {"binary": LOGISTIC, "categorical": SOFTMAX}
+    found = classes.get(label.kind) if family is None else family
+    low = min(label.space().values)
+    if found is None:
+        raise BadArguments(f"a {label.kind} label is no class: use LinearRegression or PoissonRegressor")
+    if family is not None and label.kind == "categorical":
+        raise BadArguments("a categorical label is no number: use LogisticRegression")
+    if found is POISSON and low < 0:
+        raise BadArguments(f"a Poisson model takes labels of 0 or more, and this one goes down to {low}")
+    return found
+
+
+def _noise(document: Document, settings: Settings) -> float:
+    """The noise of a first release at this ε: earlier charges must not make another question of it."""
+    mechanism = document.mechanism(Moments.name)
+    if settings.epsilon is None or settings.noise is not None:
+        return mechanism.noise_floor if settings.noise is None else settings.noise
+    account = Account(document)
+    delta = account.delta(settings.tag)
+    try:
+        noise = accountant.noise_for(mechanism.kind, 1, settings.epsilon, delta, mixed=account.mixed)
+    except NotDeclared:
+        raise BadArguments(f"no noise makes a release cost only ε = {settings.epsilon:g}") from None
+    return max(noise, mechanism.noise_floor)

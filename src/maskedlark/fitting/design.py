@@ -1,0 +1,132 @@
+"""Which map and clip, before anything is spent: a Bayesian experiment that looks at no label.
+
+Assume a truth of a stated spread: half linear in the columns, a third in steps of them, the rest in leaves of
+pairs. A release with the plan's noise then explains a share of the truth's variance that has a closed form
+(all is linear and normal). The map and the clip that explain most are taken. Run by the ad server.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit
+
+from maskedlark.fitting import maps
+from maskedlark.fitting.maps import Floats
+
+SAMPLE = 8192
+"""So many rows decide."""
+QUANTILES = (0.25, 0.5, 0.75, 0.95)
+"""Of the norms of φ: candidates for the clip."""
+_SHARES = (0.5, 0.3, 0.2)
+_TRUTHS, _DRAWS, _POINTS = 8, 8, 161
+
+
+@dataclass(frozen=True)
+class Assumed:
+    """What a design assumes of the labels."""
+
+    variance: float
+    """A'' at the mean."""
+    spread: float
+    """The deviation of the true scores."""
+    dispersion: float = 1.0
+    rate: float = 0.5
+    """The mean of a binary label."""
+
+
+class Reference:
+    """Truths over these rows: standardised units and the prior variance of their coefficients."""
+
+    def __init__(self, rows: NDArray[np.uint8], names: tuple[str, ...], seed: int) -> None:
+        groups, blocks, variances = ("columns", "buckets", "trees"), [], []
+        for kind, share in zip(groups, _SHARES, strict=True):
+            numbers = maps.make_units(rows, names, kind, seed + 1)(rows)
+            numbers = numbers if kind == "columns" else numbers[:, rows.shape[1] :]
+            deviation = numbers.std(axis=0)
+            varying = deviation > 1e-9
+            if varying.any():
+                blocks.append(((numbers - numbers.mean(axis=0)) / np.maximum(deviation, 1e-9))[:, varying])
+                variances.append(np.full(int(varying.sum()), share / varying.sum()))
+        self.units = np.concatenate(blocks, axis=1) if blocks else np.zeros((len(rows), 1))
+        found = np.concatenate(variances) if blocks else np.ones(1)
+        self.variances = found / found.sum()
+
+    @cached_property
+    def covariance(self) -> Floats:
+        """Of the units."""
+        covariance: Floats = self.units.T @ self.units / len(self.units)
+        return covariance
+
+
+class Experiment:
+    """A release of the moments of φ with noise, under a reference's truths."""
+
+    def __init__(
+        self,
+        reference: Reference,
+        phi: Floats,
+        weights: Floats,
+        clips: Floats,
+        noise: float,
+        assumed: Assumed,
+    ) -> None:
+        self._reference, self._assumed = reference, assumed
+        centred = phi - weights @ phi / weights.sum()
+        self._cross = reference.units.T @ (centred * weights[:, None]) * assumed.variance
+        sampled = centred.T @ (centred * (weights * clips)[:, None]) * assumed.variance * assumed.dispersion
+        self._noise = sampled + noise**2 * np.eye(phi.shape[1])
+        self._released, self._total = noise, weights.sum()
+        self._curve = centred.T @ (centred * weights[:, None]) * assumed.variance
+        self._prior = reference.variances * assumed.spread**2
+        self._covariance = self._cross.T @ (self._prior[:, None] * self._cross) + self._noise
+
+    @cached_property
+    def _gain(self) -> Floats:
+        """From a release to the expected coefficients of the truth."""
+        gain: Floats = np.linalg.solve(self._covariance, self._cross.T * self._prior).T
+        return gain
+
+    @cached_property
+    def explained(self) -> float:
+        """The expected share of the truth's variance, 0 to 1."""
+        found = self._gain @ (self._cross.T * self._prior)
+        return float((found * self._reference.covariance).sum()) / self._assumed.spread**2
+
+    @cached_property
+    def error_root(self) -> Floats:
+        """A root of the covariance of φ's coefficients by noise, rows (any, width), under a ridge for it."""
+        values, vectors = np.linalg.eigh(self._curve)
+        values = np.maximum(values, 1e-12 * values.max())
+        # As in `prior`: variances in proportion to curvature, which add up to what is explained.
+        spread = self.explained * self._assumed.spread**2 * self._assumed.variance * self._total
+        ridge = self._released**2 * (values**2).sum() / (values**2 * spread)
+        root: Floats = vectors * (self._released / (values + ridge))
+        return root.T
+
+    def auc(self, seed: int) -> tuple[float, float]:
+        """The expected AUC, and its deviation by noise and labels, by simulating truths and releases."""
+        rng = np.random.Generator(np.random.PCG64(seed))
+        root, reference = np.linalg.cholesky(self._noise), self._reference.covariance
+        found = np.empty((_TRUTHS, _DRAWS))
+        for one, truth in enumerate(rng.standard_normal((_TRUTHS, len(self._prior))) * np.sqrt(self._prior)):
+            noise = root @ rng.standard_normal((len(root), _DRAWS))
+            guesses = self._gain @ ((truth @ self._cross)[:, None] + noise)
+            both = truth @ reference @ guesses
+            spreads = truth @ reference @ truth, (guesses * (reference @ guesses)).sum(axis=0)
+            share = np.clip(both / np.sqrt(spreads[0] * spreads[1] + 1e-300), 0, 1) ** 2
+            found[one] = [_auc(float(each), float(np.sqrt(spreads[0])), self._assumed.rate) for each in share]
+        return float(found.mean()), float(found.std(axis=1).mean())
+
+
+def _auc(share: float, spread: float, rate: float) -> float:
+    """The AUC of normal scores that explain a share of a normal logit's variance."""
+    at = np.linspace(-5, 5, _POINTS)
+    density = np.exp(-(at**2) / 2)
+    density /= density.sum()
+    logits = np.log(rate / (1 - rate)) - spread**2 / 4 + spread * np.sqrt(share) * at
+    chance = expit(logits[:, None] + spread * np.sqrt(1 - share) * at[None, :]) @ density
+    ones, zeros = density * chance, density * (1 - chance)
+    below = np.cumsum(zeros) - zeros / 2
+    return float((ones @ below) / (ones.sum() * zeros.sum()))

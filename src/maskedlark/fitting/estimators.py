@@ -1,0 +1,182 @@
+"""Estimators with scikit-learn's conventions, except that there is no y: labels stay with the helpers.
+
+    model = LogisticRegression(client, tag="Concerts", epsilon=1.0, encoder=encoder)
+    print(model.plan(people))       both ε, noise, expected AUC and errors; nothing is spent
+    model.fit(people)               one release; the same fit again costs nothing
+    model.predict_proba(others)
+    model.coef_, model.intervals_
+
+Run by the ad server.
+"""
+
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar, NoReturn, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.utils.validation import check_is_fitted
+
+from maskedlark.adserver.client import Client
+from maskedlark.errors import BadArguments
+from maskedlark.features.encoder import Encoder
+from maskedlark.fitting import asking, fit, plan, saving
+from maskedlark.fitting.asking import Question, Settings
+from maskedlark.fitting.errors import RowsDiffer
+from maskedlark.fitting.fitted import FittedModel
+from maskedlark.fitting.glm import LEAST_SQUARES, POISSON, Family
+from maskedlark.fitting.maps import Floats, Map
+from maskedlark.fitting.plan import FitPlan
+
+_MANY = 0.1
+"""Warn if rows and real records differ by more than this part."""
+
+
+class _Released(BaseEstimator):  # type: ignore[misc]
+    """A linear model from one release."""
+
+    _family: ClassVar[Family | None] = None
+
+    def __init__(
+        self,
+        client: Client,
+        tag: str,
+        *,
+        epsilon: float | None = None,
+        noise: float | None = None,
+        label: int = 0,
+        datasets: Sequence[str] | None = None,
+        encoder: Encoder | None = None,
+        map: str | Map = "auto",  # noqa: A002 - what it is
+        clip: float | None = None,
+        ridge: float | None = None,
+        seed: int = 0,
+    ) -> None:
+        """`epsilon`: what the release may cost; or `noise`, its multiplier; neither: the document's floor.
+
+        `label`: which of the model's labels. `datasets`: all that are frozen by default. `encoder`: the one
+        that made browsers' bytes; without it, rows are bytes. `map`: columns, buckets, trees, random or auto,
+        which takes what explains most; or one that was fitted elsewhere. `clip`: the bound on a row of φ, and
+        `ridge`: that of φ's coefficients; both are chosen by default.
+        """
+        self.client, self.tag, self.epsilon, self.noise = client, tag, epsilon, noise
+        self.label, self.datasets, self.encoder = label, datasets, encoder
+        self.map, self.clip, self.ridge, self.seed = map, clip, ridge, seed
+
+    def plan(self, X: Any) -> FitPlan:  # noqa: ANN401, N803 - a table
+        """What `fit` would cost and how good the model would be. Spends nothing."""
+        return plan.plan(self._question(X))
+
+    def fit(self, X: Any, y: None = None) -> Self:  # noqa: ANN401, N803
+        """Ask helpers once, and fit. The same rows and settings again cost nothing."""
+        if y is not None:
+            raise BadArguments("there is no y: labels stay with the helpers; call fit(X)")
+        question = self._question(X)
+        answered = question.ask()
+        self.answered_, self.receipts_ = answered, answered.receipts
+        self.moments_ = question.moments(answered)
+        return self._fit(question, question.deviation(answered.noise))
+
+    def _fit(self, question: Question, deviation: float) -> Self:
+        self.model_ = fit.fit(question, self.moments_, deviation, self.ridge)
+        self.map_, self.clip_, self.noise_deviation_ = question.chosen.map, question.chosen.clip, deviation
+        self.rows_, self.records_ = len(question.rows), question.records
+        self.real_records_ = question.real_records
+        self.n_features_in_ = question.rows.shape[1]
+        self.feature_names_out_ = np.array(self.model_.names, dtype=object)
+        whole = self.model_.intervals()
+        self.coef_, self.intercept_ = self.model_.coefficients, self.model_.intercept
+        self.intervals_, self.intercept_interval_ = whole[:, :-1], whole[:, -1]
+        if abs(self.rows_ - self.real_records_) > _MANY * max(self.rows_, self.real_records_):
+            warnings.warn(self.mismatch_, RowsDiffer, stacklevel=3)
+        return self
+
+    @property
+    def mismatch_(self) -> str:
+        """How many rows and records there are, and how many one side lacks."""
+        check_is_fitted(self, "model_")
+        lacks = self.rows_ - self.real_records_
+        who = "helpers lack" if lacks > 0 else "this table lacks"
+        return (
+            f"{self.rows_:,} rows here, {self.records_:,} records at the helpers, of which "
+            f"{self.real_records_:,.0f} are expected to be real: {who} about {abs(lacks):,.0f}"
+        )
+
+    def decision_function(self, X: Any) -> Floats:  # noqa: ANN401, N803
+        """Scores of rows; of classes, one each."""
+        scores = self._fitted().scores(X)
+        return scores[:, 0] if scores.shape[1] == 1 else scores
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> NoReturn:  # noqa: ANN401, N803, ARG002
+        """Nobody here has labels to score with."""
+        raise BadArguments(
+            "a score needs labels, which stay with the helpers: `maskedlark.fitting.compare` or "
+            "`client.evaluate` ask for it, at a price"
+        )
+
+    def save(self, path: str | Path) -> None:
+        """Write what serving needs: `maskedlark.fitting.load` reads it, without a client."""
+        saving.save(self._fitted(), path)
+
+    def _fitted(self) -> FittedModel:
+        check_is_fitted(self, "model_")
+        model: FittedModel = self.model_
+        return model
+
+    def _question(self, table: Any) -> Question:  # noqa: ANN401
+        settings = Settings(
+            self.client,
+            self.tag,
+            self.label,
+            self.datasets,
+            self.encoder,
+            self.epsilon,
+            self.noise,
+            self.map,
+            self.clip,
+            self.seed,
+        )
+        return asking.question(settings, self._family, table)
+
+    def __sklearn_clone__(self) -> Self:
+        # A client is a connection: a clone shares it.
+        return type(self)(**self.get_params(deep=False))
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "model_")
+
+
+class LogisticRegression(ClassifierMixin, _Released):  # type: ignore[misc]
+    """Of a binary label, logistic; of a categorical one, softmax."""
+
+    def predict_proba(self, X: Any) -> Floats:  # noqa: ANN401, N803
+        """The probability of every class: (n, classes)."""
+        return self._fitted().means(X)
+
+    def predict(self, X: Any) -> NDArray[np.int64]:  # noqa: ANN401, N803
+        """The likeliest class."""
+        likeliest: NDArray[np.int64] = self.predict_proba(X).argmax(axis=1)
+        return likeliest
+
+    @property
+    def classes_(self) -> NDArray[np.int64]:
+        """0 is: did not convert."""
+        return np.arange(max(2, len(self._fitted().theta)))
+
+
+class LinearRegression(RegressorMixin, _Released):  # type: ignore[misc]
+    """Least squares of a number."""
+
+    _family: ClassVar[Family | None] = LEAST_SQUARES
+
+    def predict(self, X: Any) -> Floats:  # noqa: ANN401, N803
+        """The expected label."""
+        return self._fitted().means(X)[:, 0]
+
+
+class PoissonRegressor(LinearRegression):
+    """Of a count, or another number of 0 or more, whose logarithm is linear."""
+
+    _family: ClassVar[Family | None] = POISSON

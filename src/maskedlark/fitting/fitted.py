@@ -1,0 +1,47 @@
+"""A fitted linear model: φ, its coefficients and their errors. Run by whoever serves it; needs no client."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.stats import norm
+
+from maskedlark.exact.moments import Representation
+from maskedlark.features.encoder import Encoder
+from maskedlark.fitting.asking import encoded, real_rows
+from maskedlark.fitting.glm import Family
+from maskedlark.fitting.maps import Floats
+
+
+@dataclass(frozen=True, eq=False)
+class FittedModel:
+    """What predictions need, and what the coefficients of named columns are."""
+
+    family: Family
+    tag: str
+    encoder: Encoder | None
+    phi: Representation
+    theta: Floats
+    """(outputs, width), the constant last."""
+    names: tuple[str, ...]
+    coefficients: Floats
+    """(outputs, names): each column goes from 0 to 1."""
+    intercept: Floats
+    errors: Floats
+    """Standard errors by the helpers' noise, (outputs, names + 1), the intercept's last."""
+
+    def scores(self, table: Any) -> Floats:  # noqa: ANN401 - a table, or bytes (n, d)
+        """Logits, or expected labels and their logarithms: (n, outputs)."""
+        rows = encoded(table, self.encoder, self.phi.network.features)
+        return real_rows(self.phi, rows)[0] @ self.theta.T
+
+    def means(self, table: Any) -> Floats:  # noqa: ANN401
+        """What a label is expected to be; of classes, a probability each."""
+        means = self.family.mean(self.scores(table))
+        return np.concatenate([1 - means, means], axis=1) if self.family.is_binary else means
+
+    def intervals(self, confidence: float = 0.95) -> Floats:
+        """Of coefficients, the intercept last: (outputs, names + 1, 2)."""
+        centre = np.concatenate([self.coefficients, self.intercept[:, None]], axis=1)
+        half = norm.ppf((1 + confidence) / 2) * self.errors
+        return np.stack([centre - half, centre + half], axis=2)

@@ -1,0 +1,118 @@
+"""What a fit would cost and how good it would be, before anything is spent. Run by the ad server."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from maskedlark.adserver.explanation import Explained
+from maskedlark.fitting.asking import Question
+from maskedlark.functions.moments import Moments
+
+
+@dataclass(frozen=True)
+class FitPlan:
+    """A fit that was not made."""
+
+    explained: Explained
+    """The charge, as helpers say."""
+    delta: float
+    map: str
+    width: int
+    """How many numbers are released per output."""
+    clip: float
+    share: float
+    """Of the assumed truth's variance, how much the release is expected to explain."""
+    others: tuple[tuple[str, float, float], ...]
+    """The maps and clips that were not taken, with their shares."""
+    auc: tuple[float, float] | None
+    """The expected AUC and its deviation, of binary labels."""
+    assumed: str
+    coefficient_error: float
+    """The expected standard error of a named column's coefficient: the median of all."""
+    rows: int
+    records: int
+    real_records: float
+
+    @property
+    def epsilon(self) -> float | None:
+        """What it costs: the same against the ad server and against it with all helpers but one."""
+        return self.explained.charged_epsilon
+
+    @property
+    def noise(self) -> float:
+        """The multiplier, in units of what a replaced label moves."""
+        return self.explained.noise
+
+    def figures(self) -> dict[str, Any]:
+        """The plan's figures, for programs."""
+        return {
+            "epsilon": self.epsilon,
+            "coalition_epsilon": self.epsilon,
+            "delta": self.delta,
+            "left_epsilon": self.explained.left_epsilon,
+            "fits": self.explained.fits,
+            "noise": self.noise,
+            "noise_that_fits": self.explained.noise_that_fits,
+            "map": self.map,
+            "width": self.width,
+            "clip": self.clip,
+            "explained": self.share,
+            "others": [{"map": map_, "clip": clip, "explained": share} for map_, clip, share in self.others],
+            "auc": self.auc and self.auc[0],
+            "auc_deviation": self.auc and self.auc[1],
+            "coefficient_error": self.coefficient_error,
+            "rows": self.rows,
+            "records": self.records,
+            "real_records": self.real_records,
+        }
+
+    def __str__(self) -> str:
+        paid = self.explained
+        left = f"{paid.left_epsilon:.4g} is left" if paid.fits else "more than is left"
+        fits = "" if paid.fits or paid.noise_that_fits is None else f"; noise {paid.noise_that_fits:.4g} fits"
+        best: dict[str, float] = {}
+        for map_, _, share in self.others:
+            best[map_] = max(share, best.get(map_, 0.0))
+        instead = ", ".join(f"{name} {share:.0%}" for name, share in best.items() if name != self.map)
+        lines = [
+            f"one release of {self.width} numbers per output over {self.records:,} records, of which "
+            f"{self.real_records:,.0f} are expected to be real; {self.rows:,} rows here",
+            f"ε = {self.epsilon or 0.0:.4g} against the ad server and against it with all helpers but one, "
+            f"δ = {self.delta:.3g}; {left}{fits}",
+            f"{paid.kind} noise of {self.noise:g} times the sensitivity from each of {paid.helpers} helpers",
+            f"map: {self.map}, rows clipped to {self.clip:g}; explains {self.share:.0%} of {self.assumed}"
+            + (f" (others: {instead})" if instead else ""),
+        ]
+        if self.auc is not None:
+            lines.append(f"AUC {self.auc[0]:.3f} ± {self.auc[1]:.3f}, simulated under that assumption")
+        lines.append(f"standard error of a coefficient {self.coefficient_error:.3g}. Nothing was spent")
+        return "\n".join(lines)
+
+
+def plan(question: Question) -> FitPlan:
+    """Price the question at the helpers, and simulate its outcome."""
+    settings, chosen, assumed = question.settings, question.chosen, question.assumed
+    priced = settings.client.price(
+        Moments(), question.arguments, settings.datasets, settings.noise, settings.epsilon
+    )
+    experiment, map_ = chosen.experiment, chosen.map
+    named, _ = map_.named(experiment.error_root, np.zeros(len(experiment.error_root)))
+    assumption = f"a truth of deviation {assumed.spread:g}"
+    if question.family.is_class:
+        assumption += f" (logits) at a rate of {assumed.rate:.2g}"
+    return FitPlan(
+        priced,
+        question.delta,
+        map_.kind,
+        question.phi.width,
+        chosen.clip,
+        experiment.explained,
+        tuple((e.map.kind, e.clip, e.experiment.explained) for e in question.candidates if e is not chosen),
+        experiment.auc(settings.seed) if question.family.is_binary else None,
+        assumption,
+        float(np.median(np.sqrt((named**2).sum(axis=0)))),
+        len(question.rows),
+        question.records,
+        question.real_records,
+    )
