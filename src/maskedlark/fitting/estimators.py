@@ -86,9 +86,9 @@ class _Released(BaseEstimator):  # type: ignore[misc]
         self.real_records_ = question.real_records
         self.n_features_in_ = question.rows.shape[1]
         self.feature_names_out_ = np.array(self.model_.names, dtype=object)
-        whole = self.model_.intervals()
-        self.coef_, self.intercept_ = self.model_.coefficients, self.model_.intercept
-        self.intervals_, self.intercept_interval_ = whole[:, :-1], whole[:, -1]
+        whole, one = self.model_.intervals(), slice(None) if self.model_.family.is_class else 0
+        self.coef_, self.intercept_ = self.model_.coefficients[one], self.model_.intercept[one]
+        self.intervals_, self.intercept_interval_ = whole[one, ..., :-1, :], whole[one, ..., -1, :]
         if abs(self.rows_ - self.real_records_) > _MANY * max(self.rows_, self.real_records_):
             warnings.warn(self.mismatch_, RowsDiffer, stacklevel=3)
         return self
@@ -106,8 +106,11 @@ class _Released(BaseEstimator):  # type: ignore[misc]
 
     def decision_function(self, X: Any) -> Floats:  # noqa: ANN401, N803
         """Scores of rows; of classes, one each."""
-        scores = self._fitted().scores(X)
-        return scores[:, 0] if scores.shape[1] == 1 else scores
+        return self._fitted().decision_function(X)
+
+    def predict(self, X: Any) -> NDArray[Any]:  # noqa: ANN401, N803
+        """The likeliest class, or the expected label."""
+        return self._fitted().predict(X)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> NoReturn:  # noqa: ANN401, N803, ARG002
         """Nobody here has labels to score with."""
@@ -153,12 +156,7 @@ class LogisticRegression(ClassifierMixin, _Released):  # type: ignore[misc]
 
     def predict_proba(self, X: Any) -> Floats:  # noqa: ANN401, N803
         """The probability of every class: (n, classes)."""
-        return self._fitted().means(X)
-
-    def predict(self, X: Any) -> NDArray[np.int64]:  # noqa: ANN401, N803
-        """The likeliest class."""
-        likeliest: NDArray[np.int64] = self.predict_proba(X).argmax(axis=1)
-        return likeliest
+        return self._fitted().predict_proba(X)
 
     @property
     def classes_(self) -> NDArray[np.int64]:
@@ -171,12 +169,8 @@ class LinearRegression(RegressorMixin, _Released):  # type: ignore[misc]
 
     _family: ClassVar[Family | None] = LEAST_SQUARES
 
-    def predict(self, X: Any) -> Floats:  # noqa: ANN401, N803
-        """The expected label."""
-        return self._fitted().means(X)[:, 0]
 
-
-class PoissonRegressor(LinearRegression):
-    """Of a count, or another number of 0 or more, whose logarithm is linear."""
+class PoissonRegressor(RegressorMixin, _Released):  # type: ignore[misc]
+    """Of a count, or another number of 0 or more, the logarithm of whose mean is linear."""
 
     _family: ClassVar[Family | None] = POISSON

@@ -4,8 +4,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.stats import norm
 
+from maskedlark.errors import BadArguments
 from maskedlark.exact.moments import Representation
 from maskedlark.features.encoder import Encoder
 from maskedlark.fitting.asking import encoded, real_rows
@@ -35,10 +37,23 @@ class FittedModel:
         rows = encoded(table, self.encoder, self.phi.network.features)
         return real_rows(self.phi, rows)[0] @ self.theta.T
 
-    def means(self, table: Any) -> Floats:  # noqa: ANN401
-        """What a label is expected to be; of classes, a probability each."""
+    def decision_function(self, table: Any) -> Floats:  # noqa: ANN401
+        """Scores of rows; of classes, one each."""
+        scores = self.scores(table)
+        return scores[:, 0] if scores.shape[1] == 1 else scores
+
+    def predict_proba(self, table: Any) -> Floats:  # noqa: ANN401
+        """The probability of every class: (n, classes)."""
+        if not self.family.is_class:
+            raise BadArguments(f"a {self.family.name} model has no classes: use predict")
         means = self.family.mean(self.scores(table))
         return np.concatenate([1 - means, means], axis=1) if self.family.is_binary else means
+
+    def predict(self, table: Any) -> NDArray[Any]:  # noqa: ANN401
+        """The likeliest class, or the expected label."""
+        if self.family.is_class:
+            return np.argmax(self.predict_proba(table), axis=1)
+        return self.family.mean(self.scores(table))[:, 0]
 
     def intervals(self, confidence: float = 0.95) -> Floats:
         """Of coefficients, the intercept last: (outputs, names + 1, 2)."""

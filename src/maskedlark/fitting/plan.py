@@ -44,6 +44,12 @@ class FitPlan:
         """The multiplier, in units of what a replaced label moves."""
         return self.explained.noise
 
+    @property
+    def fits(self) -> bool:
+        """Whether helpers would answer: within the budget, and within what training may cost."""
+        fitting = self.explained.noise_that_fits
+        return self.explained.fits and fitting is not None and fitting <= self.noise
+
     def figures(self) -> dict[str, Any]:
         """The plan's figures, for programs."""
         return {
@@ -51,7 +57,7 @@ class FitPlan:
             "coalition_epsilon": self.epsilon,
             "delta": self.delta,
             "left_epsilon": self.explained.left_epsilon,
-            "fits": self.explained.fits,
+            "fits": self.fits,
             "noise": self.noise,
             "noise_that_fits": self.explained.noise_that_fits,
             "map": self.map,
@@ -69,8 +75,8 @@ class FitPlan:
 
     def __str__(self) -> str:
         paid = self.explained
-        left = f"{paid.left_epsilon:.4g} is left" if paid.fits else "more than is left"
-        fits = "" if paid.fits or paid.noise_that_fits is None else f"; noise {paid.noise_that_fits:.4g} fits"
+        left = f"{paid.left_epsilon:.4g} is left" if self.fits else "more than is left"
+        fits = "" if self.fits or paid.noise_that_fits is None else f"; noise {paid.noise_that_fits:.4g} fits"
         best: dict[str, float] = {}
         for map_, _, share in self.others:
             best[map_] = max(share, best.get(map_, 0.0))

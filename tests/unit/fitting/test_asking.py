@@ -1,0 +1,115 @@
+import numpy as np
+import pandas as pd
+import pytest
+
+from maskedlark.errors import BadArguments, MaskedLarkError, NotDeclared
+from maskedlark.features import Encoder
+from maskedlark.fitting import LinearRegression, LogisticRegression, PoissonRegressor, maps
+from maskedlark.fitting.errors import RowsDoNotFit
+from maskedlark.ledger.errors import BudgetExhausted
+from maskedlark.parameters.document import NoMechanism
+from maskedlark.release.messages import MAX_REQUEST
+from maskedlark.web.errors import UnknownDataset
+from tests.unit.fitting import cases
+
+ROWS = cases.rows(300)
+BEFORE = [
+    (ROWS, {"tag": "visitz"}, NotDeclared, "visits"),
+    (ROWS, {"label": 1}, BadArguments, "counted from 0"),
+    (ROWS, {"datasets": ["frist"]}, UnknownDataset, "first"),
+    (ROWS, {"map": "boxes"}, BadArguments, "there are auto, columns"),
+    (ROWS, {"noise": 0.001}, MaskedLarkError, "below the declared"),
+    (ROWS, {"noise": 1.0, "epsilon": 1.0}, BadArguments, "not both"),
+    (ROWS, {"epsilon": 1e-9}, BadArguments, "no noise"),
+    (ROWS, {"epsilon": 500.0}, BudgetExhausted, "would fit"),
+    (ROWS, {"clip": -1.0}, MaskedLarkError, "clip"),
+    (ROWS[:0], {}, RowsDoNotFit, "no rows"),
+    (ROWS[:, :4], {}, RowsDoNotFit, "takes 5 bytes a row"),
+    (ROWS.astype(float), {}, RowsDoNotFit, "float64"),
+    (np.full((300, 5), np.nan), {}, RowsDoNotFit, "float64"),
+    (ROWS[0], {}, RowsDoNotFit, "1 dimension"),
+    (pd.DataFrame(ROWS), {}, RowsDoNotFit, "encoder="),
+    (ROWS, {"map": maps.fit(cases.rows(50)[:, :3], "abc", "columns")}, BadArguments, "takes 3 bytes"),
+]
+
+
+@pytest.fixture(scope="module")
+def way():
+    made = cases.workflow(epsilon=50.0, floor=0.02)
+    made.make_training_dataset("first", cases.TAG, ROWS, [cases.labels(ROWS)], decoded=True)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize(("rows", "options", "error", "says"), BEFORE)
+def test_bad_input_is_refused_before_anything_is_charged(way, rows, options, error, says):
+    with pytest.raises(error, match=says):
+        LogisticRegression(**{"client": way, "tag": cases.TAG, **options}).fit(rows)
+    assert [len(each.ledger.receipts(way.document.origin)) for each in way.helpers] == [1, 1], "the dataset's"
+    assert way.pending() == []
+
+
+@pytest.mark.parametrize(
+    ("label", "estimator", "says"),
+    [
+        ("poisson", LogisticRegression, "no class"),
+        ("least squares", LogisticRegression, "no class"),
+        ("softmax", LinearRegression, "no number"),
+        ("softmax", PoissonRegressor, "no number"),
+        ("least squares", PoissonRegressor, "down to -10"),
+    ],
+)
+def test_a_label_of_another_kind_is_refused(label, estimator, says):
+    way, features, _ = cases.filled(label, count=100)
+    with way, pytest.raises(BadArguments, match=says):
+        estimator(way, cases.TAG, noise=1.0).fit(features)
+
+
+def test_a_binary_label_is_a_number_too():
+    way, features, truth = cases.filled(count=1000)
+    with way:
+        for estimator in (LinearRegression, PoissonRegressor):
+            model = estimator(way, cases.TAG, noise=0.1, map="columns").fit(features)
+            assert abs(model.predict(features).mean() - truth.mean()) < 0.02
+
+
+@pytest.mark.parametrize(
+    "model",
+    ["feature_noise = {epsilon = 9.0}", "randomised_response = {epsilon = 2.0}"],
+)
+def test_what_browsers_change_is_for_gradients(model):
+    way, features, _ = cases.filled(count=100, model=model)
+    with way, pytest.raises(BadArguments, match="train it with gradients"):
+        LogisticRegression(way, cases.TAG, noise=1.0).fit(features)
+
+
+def test_another_encoder_than_the_documents_is_refused():
+    table = {f"c{i}": list(range(100)) for i in range(5)}
+    way, _, _ = cases.filled(count=100, model=f'encoder = "{"ab" * 32}"')
+    with way, pytest.raises(BadArguments, match="declared with the encoder"):
+        LogisticRegression(way, cases.TAG, noise=1.0, encoder=Encoder.fit(table)).fit(table)
+
+
+def test_a_document_without_the_mechanism_says_so():
+    way = cases.workflow()
+    settings = cases.SETTINGS.replace("mechanisms.moments", "mechanisms.gradient")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cases, "SETTINGS", settings)
+        way, features, _ = cases.filled(count=100)
+    with way, pytest.raises(NoMechanism, match="moments"):
+        LogisticRegression(way, cases.TAG).fit(features)
+
+
+def test_the_widest_question_fits_a_request():
+    # 900 columns: their steps and components are cut so that weights, in base64, leave room.
+    rng = np.random.default_rng(0)
+    rows = rng.integers(0, 256, (300, 900)).astype(np.uint8)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cases, "SETTINGS", cases.SETTINGS.replace("count = 5", "count = 900"))
+        way = cases.workflow()
+    with way:
+        way.make_training_dataset("wide", cases.TAG, rows, [rng.integers(0, 2, 300)], decoded=True)
+        model = LogisticRegression(way, cases.TAG, noise=1.0, map="buckets")
+        question = model._question(rows)
+        assert 0.8 * MAX_REQUEST < len(question.arguments["weights"]) < MAX_REQUEST - 4096
+        model.fit(rows)

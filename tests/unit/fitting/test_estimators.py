@@ -1,0 +1,158 @@
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone, is_classifier, is_regressor
+from sklearn.exceptions import NotFittedError
+from sklearn.pipeline import Pipeline
+
+from maskedlark.errors import BadArguments
+from maskedlark.features import Encoder, OneHot, Scaled
+from maskedlark.fitting import LinearRegression, LogisticRegression, PoissonRegressor
+from maskedlark.fitting.errors import RowsDiffer
+from tests.unit.fitting import cases
+from tests.unit.fitting.charged import charges
+
+ESTIMATORS = {
+    "logistic": LogisticRegression,
+    "softmax": LogisticRegression,
+    "least squares": LinearRegression,
+    "poisson": PoissonRegressor,
+}
+
+
+@pytest.mark.parametrize("kind", ["gaussian", "laplace"])
+@pytest.mark.parametrize("label", ESTIMATORS)
+def test_every_family_learns_from_one_release(label, kind):
+    way, features, truth = cases.filled(label, kind=kind)
+    with way:
+        model = ESTIMATORS[label](way, cases.TAG, noise=0.05, map="columns").fit(features)
+        assert charges(way) == 1
+        z, scores = cases.scores(features), model.decision_function(features)
+        found = scores[:, 1] - scores[:, 2] if label == "softmax" else scores
+        assert np.corrcoef(found, z)[0, 1] > 0.98
+        assert set(model.receipts_) == {"helper-0", "helper-1"}
+        if label in ("logistic", "softmax"):
+            chances = model.predict_proba(features)
+            np.testing.assert_allclose(chances.sum(axis=1), 1)
+            for each in model.classes_:
+                assert abs(chances[:, each].mean() - (truth == each).mean()) < 0.02, "calibrated"
+            assert (model.predict(features) == chances.argmax(axis=1)).all()
+            assert is_classifier(model)
+        else:
+            assert abs(model.predict(features).mean() - truth.mean()) < 0.1
+            assert is_regressor(model)
+        outputs = {"logistic": (1,), "softmax": (3,)}.get(label, ())
+        assert model.coef_.shape == (*outputs, 5)
+        assert model.intervals_.shape == (*outputs, 5, 2)
+        assert ((model.intervals_[..., 0] < model.coef_) & (model.coef_ < model.intervals_[..., 1])).all()
+
+
+def test_coefficients_are_of_the_columns():
+    way, features, _ = cases.filled(count=20_000)
+    with way:
+        model = LogisticRegression(way, cases.TAG, noise=0.05, map="columns", ridge=1e-3).fit(features)
+    # z = 3 x0 + 2 x4 - 3.1, and x goes to 255/256.
+    assert list(model.feature_names_out_) == [f"byte {i}" for i in range(5)]
+    np.testing.assert_allclose(model.coef_[0], [3, 0, 0, 0, 2], atol=0.25)
+    assert model.intercept_[0] == pytest.approx(-3.1, abs=0.25)
+
+
+def test_the_same_fit_again_costs_nothing_and_is_the_same():
+    way, features, _ = cases.filled()
+    with way:
+        first = LogisticRegression(way, cases.TAG, epsilon=1.0).fit(features)
+        again = LogisticRegression(way, cases.TAG, epsilon=1.0).fit(features)
+        other = LogisticRegression(way, cases.TAG, epsilon=1.0, ridge=100.0).fit(features)
+        assert charges(way) == 1
+        assert (first.coef_ == again.coef_).all()
+        assert np.abs(first.coef_ - other.coef_).max() > 0
+        assert first.answered_.request == again.answered_.request == other.answered_.request
+        LogisticRegression(way, cases.TAG, epsilon=1.1).fit(features)
+        assert charges(way) == 2
+
+
+@pytest.mark.parametrize("where", ["adserver.requests.Requests.mark", "fitting.fit.fit"])
+def test_a_kill_costs_one_charge(monkeypatch, where):
+    way, features, _ = cases.filled()
+
+    def dead(*_):
+        raise KeyboardInterrupt
+
+    with way:
+        with monkeypatch.context() as patch:
+            patch.setattr(f"maskedlark.{where}", dead)
+            with pytest.raises(KeyboardInterrupt):
+                LogisticRegression(way, cases.TAG, epsilon=1.0).fit(features)
+        LogisticRegression(way, cases.TAG, epsilon=1.0).fit(features)
+        assert charges(way) == 1
+        assert way.pending() == []
+
+
+def test_it_has_scikit_learns_manners():
+    way, features, _ = cases.filled()
+    with way:
+        model = LogisticRegression(way, cases.TAG, epsilon=1.0, map="columns")
+        assert model.get_params()["epsilon"] == 1.0
+        copied = clone(model).set_params(ridge=3.0)
+        assert (copied.client, copied.ridge, model.ridge) == (way, 3.0, None)
+        for method in (model.predict, model.predict_proba, model.decision_function):
+            with pytest.raises(NotFittedError):
+                method(features)
+        with pytest.raises(BadArguments, match="there is no y"):
+            model.fit(features, np.zeros(len(features)))
+        with pytest.raises(BadArguments, match="needs labels"):
+            model.score(features)
+        assert charges(way) == 0
+        line = Pipeline([("model", model)]).fit(features)
+        assert line.predict_proba(features).shape == (len(features), 2)
+
+
+def frame(features):
+    table = pd.DataFrame(features[:, :4] / 10, columns=["age", "visits", "hour", "spent"])
+    return table.assign(member=np.where(features[:, 4] > 0, "yes", "no"))
+
+
+def test_tables_go_through_the_encoder():
+    features = cases.rows(2000)
+    people = frame(features)
+    kinds = {name: Scaled(low=0, high=25.5) for name in people.columns[:4]} | {"member": OneHot()}
+    encoder = Encoder.fit(people, kinds)
+    more = f'encoder = "{encoder.digest.hex()}"'
+    settings = cases.SETTINGS.replace("count = 5", f"count = {len(encoder)}")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cases, "SETTINGS", settings)
+        way = cases.workflow(model=more)
+    with way:
+        truth = cases.labels(features)
+        way.make_training_dataset("people", cases.TAG, encoder.encode(people), [truth], decoded=True)
+        model = LogisticRegression(way, cases.TAG, noise=0.1, encoder=encoder, map="buckets").fit(people)
+        assert "member = yes" in model.feature_names_out_
+        assert any(name.startswith("age > ") for name in model.feature_names_out_)
+        rows = people.to_dict("records")
+        for same in (rows, {name: people[name].tolist() for name in people}, encoder.encode(people)):
+            np.testing.assert_array_equal(model.predict_proba(same), model.predict_proba(people))
+
+
+def test_rows_that_differ_much_in_number_are_said_and_warned_of():
+    way, features, _ = cases.filled()
+    with way:
+        model = LogisticRegression(way, cases.TAG, noise=0.1, map="columns")
+        with pytest.warns(RowsDiffer, match="this table lacks about 1,000"):
+            model.fit(features[:2000])
+        assert (model.rows_, model.records_, model.real_records_) == (2000, 3000, 3000.0)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert "helpers lack about 0" in model.fit(features).mismatch_ or "lacks about 0" in model.mismatch_
+
+
+def test_several_datasets_are_one_release():
+    way, features, _ = cases.filled(count=2000)
+    with way:
+        more = cases.rows(1000, seed=7)
+        way.make_training_dataset("second", cases.TAG, more, [cases.labels(more)], decoded=True)
+        model = LogisticRegression(way, cases.TAG, noise=0.1, map="columns").fit(np.vstack([features, more]))
+        assert (model.records_, charges(way)) == (3000, 1)
+        LogisticRegression(way, cases.TAG, noise=0.1, map="columns", datasets=["second"]).fit(more)
+        assert charges(way) == 2

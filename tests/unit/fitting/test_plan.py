@@ -1,0 +1,53 @@
+import json
+
+import pytest
+
+from maskedlark.fitting import LinearRegression, LogisticRegression
+from tests.unit.fitting import cases
+
+
+def test_a_plan_says_what_it_costs_and_spends_nothing():
+    way, features, _ = cases.filled(epsilon=4.0, floor=0.5)
+    with way:
+        model = LogisticRegression(way, cases.TAG, epsilon=1.0)
+        plan = model.plan(features)
+        assert all(len(each.ledger.receipts(way.document.origin)) == 1 for each in way.helpers)
+        figures = plan.figures()
+        assert json.loads(json.dumps(figures)) == figures
+        assert 0.9 < figures["epsilon"] <= 1.0
+        assert figures["coalition_epsilon"] == figures["epsilon"]
+        assert figures["fits"] is True
+        assert figures["left_epsilon"] == pytest.approx(4.0 - figures["epsilon"])
+        assert 0.5 < figures["auc"] - 2 * figures["auc_deviation"] < figures["auc"] < 1
+        assert {each["map"] for each in figures["others"]} == {"columns", "buckets", "trees", "random"}
+        assert all(each["explained"] <= figures["explained"] <= 1 for each in figures["others"])
+        said = str(plan)
+        for part in ("against the ad server and against it with all helpers but one", "AUC 0.", "3,000 rows"):
+            assert part in said
+        model.fit(features)
+        balance = model.answered_.balance
+        assert balance.charged_epsilon == pytest.approx(figures["epsilon"])
+        assert model.answered_.noise == figures["noise"]
+        assert model.map_.kind == figures["map"]
+        assert model.clip_ == figures["clip"]
+
+
+def test_a_plan_over_the_budget_says_what_fits():
+    way, features, _ = cases.filled(epsilon=4.0, floor=0.01)
+    with way:
+        plan = LogisticRegression(way, cases.TAG, noise=0.2, map="columns").plan(features)
+        assert not plan.fits
+        assert "more than is left; noise" in str(plan)
+        fits = LogisticRegression(way, cases.TAG, noise=plan.explained.noise_that_fits, map="columns")
+        assert fits.plan(features).fits
+
+
+def test_less_noise_explains_more_and_a_number_has_no_auc():
+    way, features, _ = cases.filled("least squares")
+    with way:
+        plans = [LinearRegression(way, cases.TAG, noise=each).plan(features) for each in (0.1, 1, 10)]
+    assert [plan.auc for plan in plans] == [None] * 3
+    shares = [plan.share for plan in plans]
+    assert shares == sorted(shares, reverse=True)
+    errors = [plan.coefficient_error for plan in plans]
+    assert errors[0] < errors[1]
