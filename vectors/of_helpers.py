@@ -1,13 +1,26 @@
 """Make the test vectors of what helpers have in common, version 2: `python -m vectors.of_helpers`.
 
-Batches and masks have to be the same to the bit at every helper, whoever wrote it.
+Batches, masks and moments have to be the same to the bit at every helper, whoever wrote it.
 """
 
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from maskedlark.core import batches, field
+from maskedlark.core import batches, field, sharing
+from maskedlark.core.candidates import All, CandidatePolicy, Pair
+from maskedlark.core.declared import Bytes, Model
+from maskedlark.core.labels import LabelSpace
+from maskedlark.core.purpose import Purpose
+from maskedlark.core.records import TrainingRecords
+from maskedlark.exact.clip import Norm
+from maskedlark.exact.losses import BinaryCrossEntropy, Loss, SoftmaxCrossEntropy, SquaredError
+from maskedlark.exact.moments import Representation
+from maskedlark.exact.network import Layer, Linear, Network
+from maskedlark.exact.operations import Dropout, Identity, Tanh
+from maskedlark.exact.quantise import Quantised
+from maskedlark.functions import model, weights
+from maskedlark.functions.moments import MomentsQuery
 from maskedlark.randomness import FixedRandomness
 from maskedlark.release import zero_sum
 from vectors import SECOND, written
@@ -82,7 +95,78 @@ def _listed(parts: Sequence[bytes]) -> list[str]:
     return [part.hex() for part in parts]
 
 
-FILES: dict[str, Callable[[], Vectors]] = {"batches": drawn, "answer-masks": masks}
+_LOSSES: tuple[Loss, ...] = (BinaryCrossEntropy(), SoftmaxCrossEntropy(3), SquaredError())
+_SPACES = (LabelSpace.binary(), LabelSpace.categorical(3), LabelSpace.integers(-2, 3))
+
+
+def moments() -> Vectors:
+    """A helper's share of moments, from its masks, before noise: features, and outputs of hidden layers."""
+    one = Layer(Linear("w0", "b0", 4, 1))
+    bare = Layer(Linear("w0", None, 4, 5), dropout=Dropout(128))
+    deep = (
+        Layer(Linear("w0", "b0", 4, 3)),
+        Layer(Linear("w1", "b1", 3, 2, transposed=True), Tanh()),
+        Layer(Linear("w2", "b2", 2, 5), Identity()),
+    )
+    return [
+        _moments(2, Network((one,), _LOSSES[:1]), (), 0.75, Norm.L2, 16, All()),
+        _moments(3, Network((one,), _LOSSES[2:]), (), 1000.0, Norm.L1, 21, All()),
+        _moments(2, Network((bare,), _LOSSES), (), 1.0, Norm.L2, 4, Pair()),
+        _moments(3, Network(deep, _LOSSES), (8, 6), 1.5, Norm.L2, 20, All()),
+        _moments(2, Network(deep, _LOSSES), (8, 3), 0.4, Norm.L1, 16, Pair()),
+    ]
+
+
+def _moments(
+    helpers: int,
+    network: Network,
+    hidden: tuple[int, ...],
+    clip: float,
+    norm: Norm,
+    fraction: int,
+    policy: CandidatePolicy,
+) -> dict[str, object]:
+    rng, last = (
+        FixedRandomness(f"moments of {helpers}, {norm}, {fraction}".encode()),
+        network.layers[-1].linear,
+    )
+    values = rng.below(255, network.size).astype(np.int16) - 127
+    values[network.size - last.outputs * (last.inputs + (last.bias is not None)) :] = 0
+    sent = Quantised(values, (6,) * len(network.parameters), hidden)
+    spaces = tuple(_SPACES[_LOSSES.index(loss)] for loss in network.losses)
+    declared, count = Model("m", (Bytes(4),), spaces, policy), 5
+    features = sharing.random_rows(count, 4, rng).copy()
+    features[:2] = [[0], [255]]
+    labels = [np.array(space.values)[rng.below(len(space), count)] for space in spaces]
+    shown, secrets = declared.mask(labels, np.arange(count) != 3, rng)
+    ids = sharing.random_rows(count, 16, rng)
+    carried = sharing.split(secrets, ids, Purpose.TRAIN, helpers, rng).carried()
+    shares = [
+        sharing.recover(own, ids, Purpose.TRAIN, place, secrets.shape[1]) for place, own in enumerate(carried)
+    ]
+    phi = Representation(network, sent, clip, norm, fraction)
+    query = MomentsQuery("m", network, sent, phi, spaces, tuple(range(len(spaces))))
+    answers = [query.share_of(TrainingRecords(ids, features, tuple(shown), own)) for own in shares]
+    rows = phi.rows(features)
+    return {
+        "model": model.describe(network, fraction).model_dump(mode="json"),
+        "weights": weights.encode(sent).hex(),
+        "clip": clip,
+        "norm": str(norm),
+        "features": [row.tobytes().hex() for row in features],
+        "numbers": rows.numbers.tolist(),
+        "factors": rows.factors.tolist(),
+        "candidates": [column.tolist() for column in shown],
+        "shares": [[[str(number) for number in row] for row in own] for own in shares],
+        "answers": [[[str(number) for number in column] for column in own] for own in answers],
+        "sums": [
+            [str(number) for number in field.to_signed(sharing.combine(list(column)))]
+            for column in zip(*answers, strict=True)
+        ],
+    }
+
+
+FILES: dict[str, Callable[[], Vectors]] = {"batches": drawn, "answer-masks": masks, "moments": moments}
 
 
 def text(name: str) -> str:

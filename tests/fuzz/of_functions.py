@@ -5,7 +5,6 @@ import json
 from functools import cache, partial
 
 import numpy as np
-from maskedlark.functions.evaluation import Evaluation
 
 from maskedlark.adserver import remote_helper
 from maskedlark.core.batches import SEED_BYTES
@@ -16,6 +15,7 @@ from maskedlark.exact.network import Layer, Linear, Network
 from maskedlark.exact.operations import Relu
 from maskedlark.exact.quantise import Quantised
 from maskedlark.functions import model, weights
+from maskedlark.functions.cells import Cells
 from maskedlark.functions.function import Function
 from maskedlark.functions.moments import Moments
 from maskedlark.ledger.errors import BadReceipt
@@ -38,6 +38,11 @@ DOCUMENT = cases.make(
 NETWORK = Network(
     (Layer(Linear("w0", "b0", 4, 3), None), Layer(Linear("w1", "b1", 3, 1), Relu())), (BinaryCrossEntropy(),)
 )
+TABLES = [
+    {"cells": {"kind": "largest", "first": 0, "count": 1}, "ones": True},
+    {"cells": {"kind": "buckets", "output": 0, "edges": [-1.5, 0.0, 2.0]}},
+    {"label": 0, "cells": {"kind": "hash", "features": [0, 3], "count": 7}},
+]
 
 
 @cache
@@ -87,7 +92,7 @@ def _models() -> list[Decoder]:
             (BadArguments, NotDeclared),
             weight=0.5,
         ),
-        asking(Evaluation(), {"weights": _text(_weights()), "scales": [{"buckets": 8}]}),
+        asking(Cells(), {"weights": _text(_weights()), "tables": TABLES}),
         asking(Moments(), {"weights": _text(_weights(fitted=4)), "clip": 1.5, "labels": [0]}),
     ]
 

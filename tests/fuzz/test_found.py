@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from maskedlark.functions.evaluation import Evaluation
 
 from maskedlark.cli.query import parse_where
 from maskedlark.errors import BadArguments, InvalidDocument
 from maskedlark.exact import onnx_model
 from maskedlark.exact.errors import ModelDoesNotFit
+from maskedlark.functions.cells import Cells
 from maskedlark.functions.model import describe
 from maskedlark.helper import chunk_file
 from maskedlark.helper.errors import DamagedDataset
@@ -131,7 +131,7 @@ def test_weights_that_are_not_ascii_are_refused():
         "tag": "clicks",
         "model": json.loads(describe(NETWORK).model_dump_json()),
         "weights": "é",
-        "scales": [{"buckets": 8}],
+        "tables": [{"cells": {"kind": "largest", "count": 1}}],
     }
     with pytest.raises(BadArguments, match="base64"):
-        Evaluation().ask(FIRST, arguments)
+        Cells().ask(FIRST, arguments)

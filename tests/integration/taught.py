@@ -45,7 +45,7 @@ labels = [{{kind = "binary"}}]
 gradient_bound = 1.0
 [mechanisms]
 gradient = {{kind = "gaussian", noise_floor = 0.1}}
-evaluation = {{kind = "gaussian", noise_floor = 0.1}}
+cells = {{kind = "gaussian", noise_floor = 0.1}}
 """
 
 

@@ -41,7 +41,7 @@ def representations(draw: st.DrawFn, bits: int = 8) -> Representation:
     network = draw(networks())
     given = draw(st.sampled_from(BOUNDS)), draw(st.sampled_from(list(Norm)))
     try:
-        return Representation(network, draw(weights_of(network, bits)), *given, draw(st.integers(1, 30)))
+        return Representation(network, draw(weights_of(network, bits)), *given, draw(st.integers(1, 21)))
     except (RecordsDoNotFit, TooWide):
         assume(False)
         raise

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
-from maskedlark.functions.evaluation import DescribedScale, Evaluation, EvaluationArguments
 
 from maskedlark.adserver.remote_helper import RemoteHelper, Retries, at_once
 from maskedlark.audit import colluding
@@ -24,6 +23,7 @@ from maskedlark.exact.losses import BinaryCrossEntropy
 from maskedlark.exact.network import Layer, Linear, Network
 from maskedlark.exact.quantise import Quantised
 from maskedlark.functions import model, weights
+from maskedlark.functions.cells import Cells, CellsArguments, DescribedBuckets, DescribedTable
 from maskedlark.functions.gradient import Gradient, GradientSteps
 from maskedlark.ledger.receipt import OpenedReceipt
 from maskedlark.parameters.document import Document
@@ -155,18 +155,18 @@ class HostileAdServer:
 
     def held_out(self, *digests: str, share: float = 0.5) -> int:
         """How many records a helper says an evaluation would be over. Nothing is charged for that."""
-        arguments = EvaluationArguments(
+        arguments = CellsArguments(
             tag=TAG,
             model=model.describe(self.network, 20, 0),
             weights=base64.b64encode(self.body).decode(),
-            scales=(DescribedScale(buckets=2),),
+            tables=(DescribedTable(cells=DescribedBuckets(edges=(0.0,))),),
             part="held_out",
             held_out=share,
         )
         asked = Request(
             id=SystemRandomness().bytes(16).hex(),
             datasets=digests,
-            function=Evaluation.name,
+            function=Cells.name,
             arguments=arguments.model_dump(mode="json"),
             noise=1.0,
         )

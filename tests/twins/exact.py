@@ -437,3 +437,53 @@ def moments(net: Net, bound: dict[str, Any], records: list[dict[str, Any]], labe
                     place = output * width + j
                     total[place] = (total[place] + mask * factor * x * t) % P
     return total
+
+
+# Cells: section 12. partition = {"kind": "largest", "first": int, "count": int}
+#     | {"kind": "buckets", "output": int, "edges": [float, …]}
+#     | {"kind": "hash", "features": [int, …], "count": int}
+
+
+def cell_count(partition: dict[str, Any]) -> int:
+    count: int = len(partition["edges"]) + 1 if partition["kind"] == "buckets" else partition["count"]
+    return count
+
+
+def cell(net: Net | None, partition: dict[str, Any], features: list[int]) -> int:
+    """The cell of one record."""
+    if partition["kind"] == "hash":
+        named = bytes(features[j] for j in partition["features"])
+        digest = hashlib.sha256(b"maskedlark v2 cell" + named).digest()
+        return int.from_bytes(digest[:8], "big") % cell_count(partition)
+    assert net is not None
+    z = forward(net, features, None, b"")[2]
+    if partition["kind"] == "largest":
+        best = 0
+        for j in range(partition["count"]):
+            if z[partition["first"] + j] > z[partition["first"] + best]:
+                best = j
+        return best
+    value = Fraction(z[partition["output"]]) / Fraction(2) ** forms(net)[-1]["e"]
+    return sum(Fraction(edge) <= value for edge in partition["edges"])
+
+
+def cells(
+    net: Net | None,
+    partition: dict[str, Any],
+    records: list[dict[str, Any]],
+    label: int,
+    space: list[int],
+    ones: bool,
+) -> tuple[list[list[int]], list[int]]:
+    """One helper's share of a table, cell by cell, and how many records are in each."""
+    table = [[0] * (1 if ones else len(space)) for _ in range(cell_count(partition))]
+    sizes = [0] * len(table)
+    for record in records:
+        own = cell(net, partition, record["features"])
+        sizes[own] += 1
+        for y, mask in zip(record["candidates"][label], record["masks"][label], strict=True):
+            if not ones:
+                table[own][space.index(y)] = (table[own][space.index(y)] + mask) % P
+            elif y == 1:
+                table[own][0] = (table[own][0] + mask) % P
+    return table, sizes

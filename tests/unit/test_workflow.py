@@ -36,7 +36,7 @@ k = 20
 budget = {epsilon = 90.0, delta = 1e-3}
 training = {adserver = {epsilon = 50.0, delta = 1e-4}, coalition = {epsilon = 80.0, delta = 1e-4}}
 mechanisms.gradient = {kind = "gaussian", noise_floor = 0.2}
-mechanisms.evaluation = {kind = "gaussian", noise_floor = 0.2}
+mechanisms.cells = {kind = "gaussian", noise_floor = 0.2}
 models.clicks.columns = [{kind = "bytes", count = 3}]
 """
 

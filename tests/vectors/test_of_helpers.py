@@ -2,7 +2,9 @@
 
 import pytest
 
-from tests.twins import batches, zero_sum
+from maskedlark.functions import model, weights
+from tests.twins import batches, exact, zero_sum
+from tests.unit.exact.cases import twin_network
 from vectors import SECOND, load, of_helpers
 
 
@@ -55,3 +57,38 @@ def test_masks_on_answers(vector):
         assert [str(each) for each in zero_sum.masked(answer, key, place, len(answers))] == masked
     totals = [sum(map(int, column)) % zero_sum.P for column in zip(*vector["masked"], strict=True)]
     assert totals == [sum(column) % zero_sum.P for column in zip(*answers, strict=True)]
+
+
+@pytest.mark.parametrize("vector", load("moments", SECOND))
+def test_moments(vector):
+    network = model.decode(vector["model"]).network
+    net = twin_network(network, weights.decode(network, bytes.fromhex(vector["weights"])))
+    bound = {"r": vector["clip"], "norm": vector["norm"], "fraction": vector["model"]["fraction"]}
+    features = [list(bytes.fromhex(row)) for row in vector["features"]]
+    rows = [exact.represented(net, bound, row) for row in features]
+    assert rows == list(zip(vector["numbers"], vector["factors"], strict=True))
+    totals = []
+    for label, shown in enumerate(vector["candidates"]):
+        first = sum(len(each[0]) for each in vector["candidates"][:label])
+        for shares, answer in zip(vector["shares"], vector["answers"], strict=True):
+            records = [
+                {
+                    "features": row,
+                    "candidates": {label: own},
+                    "masks": {label: list(map(int, masks[first : first + len(own)]))},
+                }
+                for row, own, masks in zip(features, shown, shares, strict=True)
+            ]
+            assert list(map(str, exact.moments(net, bound, records, label))) == answer[label]
+        columns = zip(*(answer[label] for answer in vector["answers"]), strict=True)
+        sums = [sum(map(int, column)) % exact.P for column in columns]
+        totals.append([str(each - exact.P if each > exact.P // 2 else each) for each in sums])
+    assert totals == vector["sums"]
+
+
+def test_moments_of_all_shapes_are_among_the_vectors():
+    made = load("moments", SECOND)
+    assert {len(each["shares"]) for each in made} == {2, 3}
+    assert {each["norm"] for each in made} == {"l1", "l2"}
+    factors = [(each["model"]["fraction"], factor) for each in made for factor in each["factors"]]
+    assert {True, False} == {factor == 1 << fraction for fraction, factor in factors}

@@ -57,7 +57,8 @@ def multiply(left: Tensor, right: Tensor) -> Tensor:
 
 def with_ones(numbers: Tensor) -> Tensor:
     """Inputs 0 … 255 of any type, minus 128, as signed bytes, and a column of ones: (n, width + 1)."""
-    answer = torch.ones((len(numbers), numbers.shape[1] + 1), dtype=torch.int8, device=numbers.device)
+    answer = torch.empty((len(numbers), numbers.shape[1] + 1), dtype=torch.int8, device=numbers.device)
+    answer[:, -1] = 1
     if numbers.dtype == torch.uint8:
         torch.bitwise_xor(numbers, OFFSET, out=answer.view(torch.uint8)[:, :-1])
     else:

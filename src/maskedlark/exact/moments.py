@@ -21,19 +21,20 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from maskedlark.core import field
 from maskedlark.core.field import FieldArray
 from maskedlark.exact import device as devices
 from maskedlark.exact import digits, products
 from maskedlark.exact.clip import SAFETY, Norm
 from maskedlark.exact.errors import RecordsDoNotFit
 from maskedlark.exact.forward import Forward
-from maskedlark.exact.gradient import BLOCK, check_features
-from maskedlark.exact.layout import ForwardLayout, forward_layout
+from maskedlark.exact.gradient import check_features
+from maskedlark.exact.layout import MAX_BITS, ForwardLayout, forward_layout
 from maskedlark.exact.network import Network
 from maskedlark.exact.products import Limbs
 from maskedlark.exact.quantise import Quantised
 
+BLOCK = 2048
+"""Records per block: few enough that their features stay in a core's cache."""
 _EXACT_SUM = 256
 """So many squares of 8-bit numbers add up below 2^24, which float32 holds exactly."""
 
@@ -58,8 +59,11 @@ class Representation:
     """F: the bits of a clip factor; a row that is not clipped has 2^F."""
 
     def __post_init__(self) -> None:
-        if not 1 <= self.top < 2.0**52:
-            raise RecordsDoNotFit("a clip is R > 0 such that R times 2^(exponent + fraction) is 1 to 2^52")
+        if not (1 <= self.fraction <= MAX_BITS and 1 <= self.top < 2.0**52):
+            raise RecordsDoNotFit(
+                f"a clip is R > 0 such that R times 2^(exponent + fraction) is 1 to 2^52, with a fraction of "
+                f"1 to {MAX_BITS} bits"
+            )
 
     @property
     def width(self) -> int:
@@ -92,7 +96,7 @@ class Representation:
                 numbers = represent(devices.tensor(features[start : start + BLOCK], place))
                 whole = np.full((len(numbers), self.width), 1 << self.exponent, np.int32)
                 whole[:, : numbers.shape[1]] = numbers.numpy()
-                blocks.append(Rows(whole, self._factors(numbers).numpy()))
+                blocks.append(Rows(whole, self._factors(numbers).long().numpy()))
         return Rows(*map(np.concatenate, zip(*blocks, strict=True)))
 
     def share(
@@ -115,9 +119,9 @@ class Representation:
             for start in range(0, len(features), BLOCK):
                 block = slice(start, start + BLOCK)
                 numbers = represent(devices.tensor(features[block], place))
-                factors = self._factors(numbers).cpu().numpy()
-                shares = field.multiply(weighted(block), factors[:, None])
-                answer = products.add(answer, self._contract(numbers, devices.tensor(shares, place)))
+                shares = products.split(devices.tensor(weighted(block), place))
+                limbs = products.scale(shares, self._factors(numbers)[:, None])
+                answer = products.add(answer, self._contract(numbers, limbs))
         return answer.cpu().numpy()
 
     @cached_property
@@ -131,25 +135,25 @@ class Representation:
         return Forward(self._layout, device).last_input
 
     def _factors(self, numbers: Tensor) -> Tensor:
-        """f of every row, int64."""
+        """f of every row, float64."""
         power = torch.zeros(len(numbers), dtype=torch.float64, device=numbers.device)
         for start in range(0, numbers.shape[1], _EXACT_SUM):
-            some = numbers[:, start : start + _EXACT_SUM].float()
-            power += (some.abs() if self.norm is Norm.L1 else some * some).sum(dim=1).double()
+            some = numbers[:, start : start + _EXACT_SUM].to(torch.float32, copy=True)
+            power += (some.abs_() if self.norm is Norm.L1 else some.square_()).sum(dim=1)
         if self.network.layers[-1].linear.bias is not None:
             power += float(1 << self.exponent if self.norm is Norm.L1 else 1 << 2 * self.exponent)
         whole = torch.full_like(power, self.top)
         most = float(1 << self.fraction)
-        return torch.div(whole, self.norm.root(power) * SAFETY).floor_().clamp_(max=most).long()
+        return torch.div(whole, self.norm.root(power) * SAFETY).floor_().clamp_(max=most)
 
-    def _contract(self, numbers: Tensor, shares: Tensor) -> Tensor:
-        """Σ over a block's records of shares (n, outputs) times φ, canonical: (outputs, width)."""
-        limbs, inner = products.split(shares), numbers.shape[1]
-        flat = Limbs(*torch.empty((2, shares.shape[1], inner + 1), dtype=torch.float64, device=shares.device))
+    def _contract(self, numbers: Tensor, limbs: Limbs) -> Tensor:
+        """Σ over a block's records of f t(y) (n, outputs) times φ, canonical: (outputs, width)."""
+        inner = numbers.shape[1]
+        flat = Limbs(*limbs.low.new_empty((2, limbs.low.shape[1], inner + 1)))
         weight, bias = (Limbs(*(limb[:, place] for limb in flat)) for place in (slice(inner), inner))
         activation = self.network.layers[-1].activation
         in_bytes = inner < digits.MAX_INPUTS and not (activation is not None and activation.signed)
-        if in_bytes and digits.available(shares.device):
+        if in_bytes and digits.available(numbers.device):
             digits.contract(limbs, digits.with_ones(numbers), weight, bias, transposed=False)
         else:
             products.contract(limbs, numbers.double(), weight, bias, transposed=False)

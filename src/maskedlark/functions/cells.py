@@ -8,6 +8,7 @@ batches, or the others) every cell is there, whatever it holds.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from dataclasses import field as dataclass_field
 from functools import cached_property
 from math import sqrt
 from typing import Annotated, Literal
@@ -101,7 +102,7 @@ class DescribedTable(Settings):
         if list(rows) == [()]:
             return numbers.reshape(count, -1)
         cells = [row[0] for row in rows]
-        if not set(cells) <= set(range(count)):
+        if cells != sorted(set(cells) & set(range(count))):
             raise WrongType("the answer has cells that were not asked for")
         every = np.zeros((count, numbers.shape[1]), np.int64)
         every[np.array(cells, np.intp)] = numbers
@@ -127,8 +128,8 @@ class CellsArguments(Settings):
             )
         if (self.model is None) != (not self.weights):
             raise ValueError("a model goes with its weights")
-        # Nobody but helpers knows how many of a part are in a cell, so 1 alone would give no rate. And that a
-        # record is in the part would move the answer by all of its sensitivity, not by half.
+        # Nobody but helpers knows how many of a part are in a cell, so 1 alone would give no rate. And
+        # whether a record is in the part would move the answer by all of its sensitivity, not by less.
         if self.part != "all" and any(table.ones for table in self.tables):
             raise ValueError("over a part all labels are counted: leave out ones")
         return self
@@ -167,7 +168,7 @@ class CellTable:
 class CellsQuery(Query):
     """Labels of one model's records, by cell."""
 
-    tag: str
+    tag: str = dataclass_field()
     network: Network | None
     weights: Quantised | None
     tables: tuple[CellTable, ...]
@@ -246,7 +247,7 @@ def _check(partition: exact.Partition, features: int, network: Network | None) -
     """Refuse cells by features or outputs that are not there."""
     if isinstance(partition, exact.Hashed):
         if max(partition.features) >= features:
-            raise BadArguments(f"{features} features, of places 0 … {features - 1}: hash some of these")
+            raise BadArguments(f"the records have {features} features: hash some of 0 … {features - 1}")
         return
     outputs = 0 if network is None else network.layers[-1].linear.outputs
     last = partition.output + 1 if isinstance(partition, exact.Buckets) else partition.first + partition.count

@@ -233,7 +233,7 @@ def generous(tmp_path):
     mechanisms = {
         "sums": {"kind": "laplace", "noise_floor": 0.25},
         "gradient": {"kind": "gaussian", "noise_floor": 0.5},
-        "evaluation": {"kind": "gaussian", "noise_floor": 0.5},
+        "cells": {"kind": "gaussian", "noise_floor": 0.5},
     }
     world = World(tmp_path, mechanisms=mechanisms)
     world.frozen()

@@ -331,7 +331,7 @@ class Other(Sums):
 
 
 def test_a_function_without_declared_noise_is_refused_before_anybody_is_asked(world):
-    with pytest.raises(NoMechanism, match="no noise for other; it does for evaluation, gradient, sums"):
+    with pytest.raises(NoMechanism, match="no noise for other; it does for cells, gradient, sums"):
         world.client.ask(Other(), {"values": ["count"]})
     assert not any(helper.received for helper in world.helpers)
     assert world.client.pending() == []

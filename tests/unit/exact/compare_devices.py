@@ -8,10 +8,10 @@ import time
 
 import numpy as np
 import torch
-from maskedlark.exact.evaluation import Scale, buckets
 
 from maskedlark.core import field
 from maskedlark.exact import device, digits
+from maskedlark.exact.cells import Buckets, Largest, cells
 from maskedlark.exact.clip import Clip, Norm
 from maskedlark.exact.gradient import Records, gradient
 from maskedlark.exact.losses import BinaryCrossEntropy, Loss, SoftmaxCrossEntropy, SquaredError
@@ -45,14 +45,15 @@ def compare(name: str, network: Network, rows: int, bits: int, norm: Norm) -> bo
     weights = quantise(network, parameters, hidden, bits, cap=6)
     records, clip = records_of(network, rows, rows), Clip(0.25, norm, fraction=10, depth=rows % 3)
     wanted = gradient(network, weights, records, clip)
-    scales = [Scale(getattr(loss, "classes", 10)) for loss in network.losses]
+    outputs = network.layers[-1].linear.outputs
+    partitions = [Largest(0, outputs), Largest(outputs - 1, 1), Buckets(0, (-0.5, 0.0, 0.25))]
     same = all(
         (gradient(network, weights, records, clip, device=name, block=block) == wanted).all()
         for block in (1 << 20, 311)
     )
     pairs = zip(
-        buckets(network, weights, records.features, scales),
-        buckets(network, weights, records.features, scales, device=name),
+        cells(network, weights, records.features, partitions),
+        cells(network, weights, records.features, partitions, device=name),
         strict=True,
     )
     return same and all((a == b).all() for a, b in pairs)

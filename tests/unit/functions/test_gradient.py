@@ -35,7 +35,7 @@ def document(*labels, kind="gaussian"):
     mechanisms = {
         "sums": {"kind": "laplace", "noise_floor": 1.0},
         "gradient": {"kind": kind, "noise_floor": 0.5},
-        "evaluation": {"kind": kind, "noise_floor": 0.5},
+        "cells": {"kind": kind, "noise_floor": 0.5},
     }
     models = [declared | {"gradient_bound": 1.5}]
     return stepping.document(models=models, mechanisms=mechanisms, fake_rate=0.0, decoys=[])

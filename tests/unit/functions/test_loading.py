@@ -32,9 +32,9 @@ class Ours(Sums):
 
 def test_functions_to_train_are_known_by_name_and_made_once():
     known = Functions()
-    assert (set(known), len(known)) == ({"sums", "evaluation", "gradient", "moments"}, 4)
+    assert (set(known), len(known)) == ({"sums", "cells", "gradient", "moments"}, 4)
     assert known["gradient"] is known["gradient"]
-    assert known["evaluation"].name == "evaluation"
+    assert known["cells"].name == "cells"
     with pytest.raises(KeyError):
         known["gradients"]
 
@@ -42,7 +42,7 @@ def test_functions_to_train_are_known_by_name_and_made_once():
 def test_torch_is_not_loaded_before_it_is_needed():
     code = (
         "import sys; from maskedlark.functions import Functions; known = Functions(); "
-        "assert {'sums', 'evaluation', 'gradient', 'moments'} == set(known) and 'torch' not in sys.modules"
+        "assert {'sums', 'cells', 'gradient', 'moments'} == set(known) and 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 
@@ -51,13 +51,11 @@ def test_without_torch_a_helper_knows_sums_alone_and_says_so(monkeypatch, caplog
     monkeypatch.setattr(functions, "find_spec", lambda name: None)
     known = Functions()
     assert set(known) == {"sums"}
-    assert "evaluation" not in known
-    assert caplog.messages == [
-        "not served here, because torch is not installed: evaluation, gradient, moments"
-    ]
+    assert "cells" not in known
+    assert caplog.messages == ["not served here, because torch is not installed: cells, gradient, moments"]
 
 
-@pytest.mark.parametrize("name", ["sums", "evaluation", "our_steps"])
+@pytest.mark.parametrize("name", ["sums", "cells", "our_steps"])
 def test_no_name_is_taken_twice(monkeypatch, name):
     monkeypatch.setattr(Ours, "name", name)
     with pytest.raises(NotDeclared, match=f"'{name}' of .* has a name that is taken"):

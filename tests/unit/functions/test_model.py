@@ -4,7 +4,6 @@ import json
 from typing import Any
 
 import pytest
-from maskedlark.functions.evaluation import Evaluation
 
 from maskedlark.errors import BadArguments
 from maskedlark.exact.clip import Norm
@@ -13,7 +12,9 @@ from maskedlark.exact.losses import BinaryCrossEntropy, SoftmaxCrossEntropy, Squ
 from maskedlark.exact.network import Layer, Linear, Network
 from maskedlark.exact.operations import Dropout, Elu, Identity, LeakyRelu, Relu, Sigmoid, Tanh
 from maskedlark.functions import model
+from maskedlark.functions.cells import Cells
 from maskedlark.functions.gradient import Gradient
+from maskedlark.functions.moments import Moments
 from tests.unit.parameters import cases
 
 ACTIVATIONS = [Relu(), Identity(), Sigmoid(), Tanh(), LeakyRelu(3), LeakyRelu(0), Elu(256)]
@@ -93,7 +94,6 @@ def given(**changes):
     [
         {},
         given(layers=[]),
-        given(losses=[]),
         given(features=0),
         given(features="4"),
         given(features=4.5),
@@ -163,16 +163,27 @@ def test_a_network_that_is_not_the_models_is_refused(made, tag, match):
 
 
 @pytest.mark.parametrize("columns", [MIXED, MIXED[1:]])
-@pytest.mark.parametrize("function", ["gradient", "evaluation"])
+@pytest.mark.parametrize("function", ["gradient", "cells"])
 def test_categories_are_refused_for_now(function, columns):
     models = [{**cases.settings()["models"][0], "columns": columns}]
     document = cases.make(models=models, decoys=[], fake_rate=0.0)
     described = model.describe(network()).model_dump(mode="json")
-    asked: dict[str, Any] = {"tag": "clicks", "model": described, "weights": "", "scales": [{"buckets": 2}]}
+    tables = [{"cells": {"kind": "hash", "features": [0], "count": 2}}]
+    asked: dict[str, Any] = {"tag": "clicks", "tables": tables}
     asks: dict[str, Any] = {"gradient": lambda: Gradient().begin(document, "clicks", described)}
-    asks["evaluation"] = lambda: Evaluation().ask(document, asked)
+    asks["cells"] = lambda: Cells().ask(document, asked)
     with pytest.raises(BadArguments, match="the engine computes on byte features so far"):
         asks[function]()
+
+
+def test_without_losses_there_is_nothing_to_train():
+    mechanisms = cases.settings()["mechanisms"] | {"moments": {"kind": "gaussian", "noise_floor": 0.5}}
+    document, described = cases.make(mechanisms=mechanisms), given(losses=[])
+    with pytest.raises(BadArguments, match="clicks has 1 labels, the network 0 losses"):
+        Gradient().begin(document, "clicks", described)
+    asked = {"tag": "clicks", "model": described, "weights": "", "clip": 1.0}
+    with pytest.raises(BadArguments, match="clicks has 1 labels, the network 0 losses"):
+        Moments().ask(document, asked)
 
 
 def test_networks_of_the_models_pass():

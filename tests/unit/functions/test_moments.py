@@ -3,6 +3,8 @@
 import json
 import math
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,10 +15,11 @@ from maskedlark.core.records import TrainingRecords
 from maskedlark.errors import BadArguments, DecodeError, FieldOverflow, MaskedLarkError
 from maskedlark.exact.clip import Norm
 from maskedlark.exact.losses import BinaryCrossEntropy, SoftmaxCrossEntropy, SquaredError
+from maskedlark.exact.moments import Representation
 from maskedlark.exact.network import Layer, Linear, Network
 from maskedlark.exact.quantise import Quantised
 from maskedlark.functions import model, weights
-from maskedlark.functions.moments import MAX_NUMBERS, Moments
+from maskedlark.functions.moments import MAX_NUMBERS, Moments, MomentsQuery
 from maskedlark.ledger.errors import RequestIdReused
 from maskedlark.parameters.document import NoMechanism
 from maskedlark.randomness import FixedRandomness
@@ -134,7 +137,7 @@ CHANGES = [
 
 @pytest.mark.parametrize("kind", ["gaussian", "laplace"])
 @pytest.mark.parametrize("bias", [True, False])
-def test_a_replaced_label_moves_a_column_by_no_more_than_its_sensitivity_and_at_most_by_that(kind, bias):
+def test_a_replaced_label_moves_a_column_by_no_more_than_its_sensitivity_and_by_that(kind, bias):
     declared, (made, sent) = document(kind), linear(4, *LOSSES, bias=bias)
     asked = Moments().ask(declared, arguments(made, sent, clip=0.25))
     rng, longest = np.random.default_rng(1), np.zeros((3, 2))
@@ -169,6 +172,16 @@ def test_the_number_of_a_fake_is_part_of_the_width(values, span, largest):
     assert (column.sensitivity.l2, column.sensitivity.touched) == (top * span, 5)
     assert column.sensitivity.l1 == top * span * 3  # A bound in L2 is one in L1, √5 times as large.
     assert (column.largest, column.width) == (top * largest, 5)
+
+
+@pytest.mark.parametrize(("values", "span"), [((2, 5), 5), ((-5, -2), 5), ((-1, 3), 4)])
+def test_it_would_be_if_a_space_did_not_hold_0(values, span):
+    """No document declares such a space; a fake's row is 0 all the same."""
+    made, sent = linear(4, SquaredError())
+    phi = Representation(made, sent, 2.0)
+    spaces: Any = (SimpleNamespace(values=values),)
+    (column,) = MomentsQuery("clicks", made, sent, phi, spaces, (0,)).columns
+    assert column.sensitivity.l2 == span * 2.0 ** (1 + 8 + 16)
 
 
 def test_columns_of_one_release():
@@ -226,7 +239,8 @@ REFUSED = {
     "a clip that is no number": {"clip": "1"},
     "a clip beyond all": {"clip": 1e10},
     "a clip below the unit": {"clip": 2.0**-23},
-    "a clip beyond exact numbers": {"clip": 1e9, "model": other_model(fraction=24)},
+    "a clip beyond exact numbers": {"clip": 1e9, "model": other_model(fraction=21)},
+    "a fraction beyond exact numbers": {"model": other_model(fraction=22)},
     "no labels": {"labels": []},
     "a label that is not there": {"labels": [3]},
     "a label before the first": {"labels": [-1]},
@@ -331,6 +345,41 @@ def test_one_charge_and_the_same_numbers_after_a_restart(tmp_path):
         other = request.model_copy(update={"noise": 5.0})
         with pytest.raises(RequestIdReused):
             helpers.start(0).answer(stepping.ORIGIN, other.encode(), other)
+    finally:
+        helpers.close()
+
+
+def test_a_kill_between_the_charge_and_the_answer_costs_one_charge(tmp_path, monkeypatch):
+    helpers, given = rig(tmp_path)
+
+    def dead(*_):
+        raise KeyboardInterrupt
+
+    try:
+        before = charges(helpers)
+        request = Request(
+            id="7" * 32,
+            datasets=tuple(each.hex() for each in helpers.digests),
+            function="moments",
+            arguments=given,
+            noise=4.0,
+        )
+        with monkeypatch.context() as patch:
+            patch.setattr(MomentsQuery, "share_of", dead)
+            for desk in helpers.desks:
+                with pytest.raises(KeyboardInterrupt):
+                    desk.answer(stepping.ORIGIN, request.encode(), request)
+        assert charges(helpers) == [each + 1 for each in before]
+        answers = [
+            helpers.start(place).answer(stepping.ORIGIN, request.encode(), request)
+            for place in helpers.places
+        ]
+        again = [
+            helpers.start(place).answer(stepping.ORIGIN, request.encode(), request)
+            for place in helpers.places
+        ]
+        assert [each.encode() for each in answers] == [each.encode() for each in again]
+        assert charges(helpers) == [each + 1 for each in before]
     finally:
         helpers.close()
 

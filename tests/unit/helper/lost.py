@@ -21,7 +21,7 @@ LITTLE_NOISE: dict[str, Any] = {
     "mechanisms": {
         "sums": {"kind": "laplace", "noise_floor": 0.125},
         "gradient": {"kind": "gaussian", "noise_floor": 0.5},
-        "evaluation": {"kind": "gaussian", "noise_floor": 0.5},
+        "cells": {"kind": "gaussian", "noise_floor": 0.5},
     }
 }
 """A question may take all of a budget at once."""

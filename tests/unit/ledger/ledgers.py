@@ -94,7 +94,7 @@ def question(
     function: str | None = None,
 ) -> QueryCharge:
     """A question of its own id; the same number is the same question."""
-    function = function or ("sums" if tag is None else "evaluation")
+    function = function or ("sums" if tag is None else "cells")
     return QueryCharge(
         request=number.to_bytes(16, "big"),
         request_digest=repr((number, noise, columns)).encode().ljust(32)[:32],

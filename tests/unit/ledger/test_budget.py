@@ -18,7 +18,7 @@ STEP = 0.005
 LOSSES = np.arange(-12.0, 15.0, STEP)
 
 
-def make(sums, gradient, evaluation, **changes):
+def make(sums, gradient, cells, **changes):
     training = {
         "adserver": {"epsilon": EPSILON, "delta": 1e-6},
         "coalition": {"epsilon": EPSILON, "delta": 1e-6},
@@ -27,7 +27,7 @@ def make(sums, gradient, evaluation, **changes):
         k=1,
         budget={"epsilon": EPSILON, "delta": 2e-6},
         training=training,
-        mechanisms={"sums": sums, "gradient": gradient, "evaluation": evaluation},
+        mechanisms={"sums": sums, "gradient": gradient, "cells": cells},
         **changes,
     )
 
@@ -72,7 +72,7 @@ def best_delta(document, stream, other, looks):
         ("clicks", Entry(None, (b"rest",), COLUMN), make(LAPLACE, GAUSSIAN, GAUSSIAN)),
         ("clicks", Entry("clicks", (b"seen",), SESSION, b"id"), make(GAUSSIAN, LAPLACE, GAUSSIAN)),
     ],
-    ids=["sums, then evaluation", "evaluation, then sums", "evaluation, then a session"],
+    ids=["sums, then cells", "cells, then sums", "cells, then a session"],
 )
 def test_no_look_at_gaussian_answers_tells_where_to_spend_the_rest(monkeypatch, stream, other, document):
     allowed = Account(document).delta(stream)

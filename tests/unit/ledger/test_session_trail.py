@@ -70,14 +70,14 @@ def test_an_honest_chain_holds_and_adds_up(tmp_path, sampling):
 def test_laplace_evaluations_beside_gaussian_gradients_add_up_over_the_same_records(tmp_path):
     """Each function has its own noise, and what both cost a source is one sum that anyone can check."""
     laplace = {"kind": "laplace", "noise_floor": 4.0}
-    document = cases.make(k=1, mechanisms=cases.settings()["mechanisms"] | {"evaluation": laplace})
+    document = cases.make(k=1, mechanisms=cases.settings()["mechanisms"] | {"cells": laplace})
     ledger, database, _ = ledgers.at(tmp_path)
     ledgers.freeze(ledger, database, document, DATASETS[0], purpose=Purpose.TRAIN)
     first = opening(1, noise=6.0)
     opened = ChargedSessions(ledger).open(document, first).opened.balance
     evaluated = ledger.charge(document, question(9, noise=8.0, tag="clicks")).receipt.claimed()
     assert isinstance(evaluated, ReleaseReceipt)
-    assert (evaluated.function, evaluated.charge.mechanism) == ("evaluation", "laplace")
+    assert (evaluated.function, evaluated.charge.mechanism) == ("cells", "laplace")
     # One Laplace column of noise 8 costs 1 / 8 at most, on top of the session.
     assert 0.1 < evaluated.balance.spent_epsilon - opened.spent_epsilon <= 0.125
     ChargedSessions(ledger).close(document, first.request)
@@ -91,9 +91,9 @@ def test_laplace_evaluations_beside_gaussian_gradients_add_up_over_the_same_reco
         (2, {"charge__mechanism": "gaussian"}, "other noise"),
         (2, {"charge__noise": 3.0}, "other noise"),
         (2, {"function": "gradient"}, "other noise"),
-        (2, {"function": "cells"}, "cannot be asked: .* no noise for cells"),
+        (2, {"function": "our_cells"}, "cannot be asked: .* no noise for our_cells"),
         (1, {"session_charge__mechanism": "laplace"}, "other noise"),
-        (1, {"function": "evaluation"}, "other noise"),
+        (1, {"function": "cells"}, "other noise"),
         (1, {"function": "moments"}, "cannot be asked: .* no noise for moments"),
     ):
         with pytest.raises(BadReceipt, match=says):
@@ -103,12 +103,12 @@ def test_laplace_evaluations_beside_gaussian_gradients_add_up_over_the_same_reco
 def test_single_releases_of_both_kinds_are_charged_for_a_mixture_chosen_on_the_way(tmp_path):
     """An operator's own function has Gaussian noise, evaluations over the same records Laplace noise."""
     declared = cases.settings()["mechanisms"]
-    mechanisms = {**declared, "evaluation": declared["sums"], "cells": declared["gradient"]}
+    mechanisms = {**declared, "cells": declared["sums"], "our_cells": declared["gradient"]}
     document = cases.make(k=1, mechanisms=mechanisms)
     ledger, database, _ = ledgers.at(tmp_path)
     ledgers.freeze(ledger, database, document, DATASETS[0], purpose=Purpose.TRAIN)
     ledger.charge(document, question(1, noise=8.0, tag="clicks"))
-    ledger.charge(document, question(2, noise=8.0, kind="gaussian", tag="clicks", function="cells"))
+    ledger.charge(document, question(2, noise=8.0, kind="gaussian", tag="clicks", function="our_cells"))
     charges = [Charge("laplace", 8.0, 1), Charge("gaussian", 8.0, 1)]
     delta = Account(document).delta("clicks")
     spent = verify(ledgers.chain(ledger), document).spent()[document.digest.hex()]

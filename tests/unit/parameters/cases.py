@@ -36,7 +36,7 @@ def settings(**changes: Any) -> dict[str, Any]:
         "mechanisms": {
             "sums": {"kind": "laplace", "noise_floor": 1.0},
             "gradient": {"kind": "gaussian", "noise_floor": 0.5},
-            "evaluation": {"kind": "gaussian", "noise_floor": 0.5},
+            "cells": {"kind": "gaussian", "noise_floor": 0.5},
         },
         "max_records": 1 << 24,
         "keys": ["campaign", "place"],

@@ -32,7 +32,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no mechanism": ({"mechanisms": {}}, "add mechanisms.sums"),
     "no noise for models": (
         {"mechanisms": {"sums": {"kind": "laplace", "noise_floor": 1.0}}},
-        "add mechanisms.moments to fit linear models, mechanisms.gradient to train, mechanisms.eval",
+        "add mechanisms.moments to fit linear models, mechanisms.gradient to train, mechanisms.cells",
     ),
     "no noise for sums": (
         {"mechanisms": {"gradient": {"kind": "laplace", "noise_floor": 1.0}}},
@@ -150,10 +150,8 @@ def test_noise_is_declared_by_function_also_for_those_of_an_operator():
     made = make(mechanisms=settings()["mechanisms"] | {"our_cells": own})
     assert made.mechanism("our_cells").noise_floor == 3.0
     assert [made.mechanism(each).kind for each in ("sums", "gradient")] == ["laplace", "gaussian"]
-    with pytest.raises(
-        NoMechanism, match="no noise for cells; it does for evaluation, gradient, our_cells, sums"
-    ):
-        made.mechanism("cells")
+    with pytest.raises(NoMechanism, match="no noise for other; it does for cells, gradient, our_cells, sums"):
+        made.mechanism("other")
 
 
 def test_columns_of_every_kind_come_back_and_decoys_are_as_wide():

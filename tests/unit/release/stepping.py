@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from maskedlark.functions.evaluation import Evaluation
 
 from maskedlark.clock import FixedClock
 from maskedlark.core import field, sharing
@@ -24,6 +23,7 @@ from maskedlark.exact.network import Layer, Linear, Network
 from maskedlark.exact.operations import Dropout, Relu
 from maskedlark.exact.quantise import Quantised
 from maskedlark.functions import model, weights
+from maskedlark.functions.cells import Cells
 from maskedlark.functions.function import AnyFunction, Query, Table
 from maskedlark.functions.gradient import Gradient
 from maskedlark.parameters.document import Document
@@ -97,7 +97,7 @@ class Rig:
         functions: dict[str, AnyFunction] | None = None,
     ) -> None:
         self.folder, self.document = folder, document
-        self.functions = functions or {"gradient": Gradient(), "evaluation": Evaluation()}
+        self.functions = functions or {"gradient": Gradient(), "cells": Cells()}
         count = len(document.helpers)
         clock, rng = FixedClock(ledgers.NOW), SystemRandomness()
         self.way = Workflow(

@@ -5,11 +5,11 @@ import json
 
 import numpy as np
 import pytest
-from maskedlark.functions.evaluation import EvaluationQuery
 
 from maskedlark.core import batches, field, sharing
 from maskedlark.errors import BadArguments
 from maskedlark.functions import model
+from maskedlark.functions.cells import CellsQuery
 from maskedlark.functions.function import TableSchema
 from maskedlark.helper import explanation
 from maskedlark.release.errors import TooFewRecords
@@ -17,11 +17,12 @@ from maskedlark.release.messages import Request
 from tests.unit.release import stepping
 from tests.unit.release.stepping import ORIGIN, Rig, body, network
 
+TABLE = {"cells": {"kind": "buckets", "edges": [-0.5, 0.0, 0.5]}}
 SENT = base64.b64encode(body(network())).decode()
 
 
 class Asked:
-    """All helpers' desks for evaluations."""
+    """All helpers' desks for cells."""
 
     def __init__(self, rig):
         self.rig = rig
@@ -35,14 +36,14 @@ class Asked:
             "tag": "clicks",
             "model": model.describe(network()).model_dump(mode="json"),
             "weights": SENT,
-            "scales": [{"buckets": 4}],
+            "tables": [TABLE],
         }
         return Request(
             id=f"{number:032x}",
             datasets=tuple(digest.hex() for digest in self.rig.digests),
-            function="evaluation",
+            function="cells",
             arguments=given | arguments,
-            noise=1e-3 if self.rig.document.mechanisms["evaluation"].noise_floor <= 1e-3 else 1.0,
+            noise=1e-3 if self.rig.document.mechanisms["cells"].noise_floor <= 1e-3 else 1.0,
         )
 
     def answers(self, request):
@@ -57,7 +58,7 @@ class Asked:
 def asked(tmp_path):
     quiet = {
         "gradient": {"kind": "gaussian", "noise_floor": 1e-3},
-        "evaluation": {"kind": "gaussian", "noise_floor": 1e-3},
+        "cells": {"kind": "gaussian", "noise_floor": 1e-3},
         "sums": {"kind": "laplace", "noise_floor": 1.0},
     }
     huge = {"epsilon": 1e6, "delta": 1e-3}
@@ -71,7 +72,7 @@ def asked(tmp_path):
 
 @pytest.fixture
 def worked(monkeypatch):
-    return stepping.worked(monkeypatch, EvaluationQuery)
+    return stepping.worked(monkeypatch, CellsQuery)
 
 
 def out(rig, share):
@@ -166,7 +167,7 @@ def test_groups_of_a_hidden_part_are_refused_before_anything_is_charged(asked, m
     """Which groups are there would tell who is in it, also where an operator's own function returns them."""
     schemas = asked_query(asked).schemas
     grouped = tuple(TableSchema(("city",), each.columns) for each in schemas)
-    monkeypatch.setattr(EvaluationQuery, "schemas", grouped)
+    monkeypatch.setattr(CellsQuery, "schemas", grouped)
     request = asked.request(1, part="held_out", held_out=0.25)
     before = [len(ledger.receipts(ORIGIN)) for ledger, _, _ in asked.rig.ledgers]
     for desk in asked.desks:

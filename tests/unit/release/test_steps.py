@@ -618,14 +618,14 @@ def test_weights_of_another_network_are_refused(rig):
 
 
 def test_a_desk_knows_its_functions(rig):
-    assert set(rig.desks[0].functions) == {"gradient", "evaluation"}
+    assert set(rig.desks[0].functions) == {"gradient", "cells"}
 
 
 def test_functions_have_noise_of_their_own_over_the_same_records(tmp_path):
-    """Laplace evaluations beside Gaussian gradients: charges, receipts and ranges follow the function."""
+    """Laplace cells beside Gaussian gradients: charges, receipts and ranges follow the function."""
     mechanisms = {
         "gradient": {"kind": "gaussian", "noise_floor": 0.5},
-        "evaluation": {"kind": "laplace", "noise_floor": 2.0},
+        "cells": {"kind": "laplace", "noise_floor": 2.0},
     }
     document = stepping.document(
         values=[], models=cases.settings()["models"][:1], decoys=[], fake_rate=0.0, mechanisms=mechanisms
@@ -637,11 +637,13 @@ def test_functions_have_noise_of_their_own_over_the_same_records(tmp_path):
         "tag": "clicks",
         "model": model.describe(network()).model_dump(mode="json"),
         "weights": base64.b64encode(SENT).decode(),
-        "scales": [{"buckets": 4}],
+        "tables": [{"cells": {"kind": "buckets", "edges": [-1.0, 0.0, 1.0]}}],
+        "part": "training",
+        "held_out": 0.1,
     }
     given: dict[str, Any] = {
         "datasets": tuple(digest.hex() for digest in rig.digests),
-        "function": "evaluation",
+        "function": "cells",
     }
     with pytest.raises(NoiseTooSmall, match="below the declared 2"):
         ask(rig, Request(id="7" * 32, arguments=arguments, noise=1.0, **given))
@@ -659,15 +661,15 @@ def ask(rig, request):
     return [desk.answer(ORIGIN, request.encode(), request) for desk in rig.desks]
 
 
-@pytest.mark.parametrize("declared", ["gradient", "evaluation"])
+@pytest.mark.parametrize("declared", ["gradient", "cells"])
 def test_a_function_without_declared_noise_costs_nothing(tmp_path, declared):
     mechanisms = {name: cases.settings()["mechanisms"][name] for name in ("sums", declared)}
     rig = Rig(tmp_path, stepping.document(mechanisms=mechanisms))
     before = len(rig.ledgers[0][0].receipts(ORIGIN))
     given: dict[str, Any] = {"datasets": tuple(digest.hex() for digest in rig.digests), "arguments": {}}
-    evaluation = Request(id="7" * 32, function="evaluation", noise=4.0, **given)
+    cells = Request(id="7" * 32, function="cells", noise=4.0, **given)
     with pytest.raises(NoMechanism, match=f"it does for {declared}, sums"):
-        ask(rig, evaluation) if declared == "gradient" else rig.open(rig.request())
+        ask(rig, cells) if declared == "gradient" else rig.open(rig.request())
     assert problem.of(NoMechanism("")).status == 422
     assert len(rig.ledgers[0][0].receipts(ORIGIN)) == before
     rig.close()

@@ -59,7 +59,7 @@ def document(helpers: int = 2, **changes: Any) -> Document:
         "mechanisms": {
             "sums": {"kind": "laplace", "noise_floor": 1.0},
             "gradient": {"kind": "gaussian", "noise_floor": 0.01},
-            "evaluation": {"kind": "gaussian", "noise_floor": 0.01},
+            "cells": {"kind": "gaussian", "noise_floor": 0.01},
         },
         "models": models,
         "decoys": [],

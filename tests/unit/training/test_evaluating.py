@@ -38,7 +38,7 @@ def client(folder, *losses, helpers=2, floor=0.5):
     mechanisms = {
         "sums": {"kind": "laplace", "noise_floor": 1.0},
         "gradient": {"kind": "gaussian", "noise_floor": floor},
-        "evaluation": {"kind": "gaussian", "noise_floor": floor},
+        "cells": {"kind": "gaussian", "noise_floor": floor},
     }
     document = stepping.document(helpers, models=models, decoys=[], fake_rate=0.0, mechanisms=mechanisms)
     return Evaluator(folder, document, (400, 200))

@@ -90,7 +90,7 @@ def test_less_noise_than_the_floor_is_refused_and_never_calibrated_to():
     floor = {
         "sums": {"kind": "laplace", "noise_floor": 1.0},
         "gradient": {"kind": "gaussian", "noise_floor": 3.0},
-        "evaluation": {"kind": "gaussian", "noise_floor": 3.0},
+        "cells": {"kind": "gaussian", "noise_floor": 3.0},
     }
     with pytest.raises(NoiseTooSmall, match="below the declared 3"):
         run(home(document(mechanisms=floor)), model(), noise=2.9)
