@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from maskedlark.fitting.cell_labels import CellLabels as CellLabels
     from maskedlark.fitting.comparing import compare as compare
     from maskedlark.fitting.estimators import LinearRegression as LinearRegression
     from maskedlark.fitting.estimators import LogisticRegression as LogisticRegression
@@ -15,13 +16,14 @@ if TYPE_CHECKING:
     from maskedlark.fitting.saving import load as load
 
 _HOMES = {
+    "CellLabels": "cell_labels",
     "LinearRegression": "estimators",
     "LogisticRegression": "estimators",
     "PoissonRegressor": "estimators",
     "compare": "comparing",
     "load": "saving",
 }
-__all__ = ["LinearRegression", "LogisticRegression", "PoissonRegressor", "compare", "load"]
+__all__ = ["CellLabels", "LinearRegression", "LogisticRegression", "PoissonRegressor", "compare", "load"]
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever has that name
