@@ -3,7 +3,7 @@
     labels = CellLabels(client, tag="Digits", epsilon=0.5)
     print(labels.plan(rows))        ε, cells and noise; nothing is spent
     labels.fit(rows)                one release; the same fit again costs nothing
-    labels.soft_, labels.error_     (n, classes), to train whatever one likes; and what is known of their error
+    labels.soft_, labels.error_     (n, classes), to train any model with, and what is known of their error
 
 Run by the ad server.
 """
@@ -136,7 +136,7 @@ class CellQuestion:
         (table,) = answered.tables
         numbers = self.table.dense(table.rows, table.columns[0]) / self.behind
         known = np.zeros(len(numbers), bool)
-        known[[row[0] for row in table.rows]] = True
+        known[np.array([row[0] for row in table.rows], np.intp)] = True
         if self.ones:
             numbers = np.concatenate([self.clusters.sizes[:, None] - numbers, numbers], axis=1)
         deviation = self.deviation(answered.noise) / self.behind
@@ -172,8 +172,9 @@ class CellPlan:
         paid = self.explained
         left = f"{paid.left_epsilon:.4g} is left" if paid.fits else "more than is left"
         return (
-            f"labels counted in {self.cells:,} cells of {self.size:,.0f} records on average; {self.records:,} "
-            f"records, of which {self.real_records:,.0f} are expected to be real; {self.rows:,} rows here\n"
+            f"labels counted in {self.cells:,} cells of {self.size:,.0f} records on average; "
+            f"{self.records:,} records, of which {self.real_records:,.0f} are expected to be real; "
+            f"{self.rows:,} rows here\n"
             f"ε = {self.epsilon or 0.0:.4g} against the ad server and against it with all helpers but one; "
             f"{left}\n"
             f"{paid.kind} noise of {paid.helpers} helpers: a count is off by {self.deviation:.3g}, a label's "
@@ -183,6 +184,8 @@ class CellPlan:
 
 class CellLabels(ClassifierMixin, Released):  # type: ignore[misc]
     """Soft labels of the caller's own rows, from one release of labels counted in cells."""
+
+    score = Released.score
 
     def __init__(
         self,
@@ -224,8 +227,9 @@ class CellLabels(ClassifierMixin, Released):  # type: ignore[misc]
         if y is not None:
             raise BadArguments("there is no y: labels stay with the helpers; call fit(X)")
         asked = self._question(X)
+        clusters = asked.clusters
         # Before the charge: what fails for lack of memory fails here.
-        graph, clusters = Graph.of(asked.points, self.neighbours, self.seed), asked.clusters
+        graph = Graph.of(asked.points, self.neighbours, self.seed)
         answered = self.client.ask(
             Cells(), asked.arguments, self.datasets, self.noise, self.epsilon, reuse=True
         )
@@ -249,7 +253,8 @@ class CellLabels(ClassifierMixin, Released):  # type: ignore[misc]
 
     def predict(self, X: Any) -> NDArray[np.int64]:  # noqa: ANN401, N803
         """The likeliest class. A model trained on `soft_` serves better."""
-        return self.predict_proba(X).argmax(axis=1)
+        likeliest: NDArray[np.int64] = self.predict_proba(X).argmax(axis=1)
+        return likeliest
 
     def _question(self, table: Any) -> CellQuestion:  # noqa: ANN401
         """Check everything, without a charge."""

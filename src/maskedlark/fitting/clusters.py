@@ -83,7 +83,7 @@ class Space:
                 raise WeightsDoNotFit(
                     f"{name} of the space holds a number that is not finite: train it again"
                 )
-        networks.network(self._under(self.width, None), (), rows.shape[1])
+        networks.network(self._under(1, None), (), rows.shape[1])
         return self
 
     @property

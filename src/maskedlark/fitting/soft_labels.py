@@ -6,6 +6,7 @@ counts still lack among its rows, and projects every row on the simplex. Run by 
 """
 
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +27,10 @@ ROUNDS = 20
 _NORMAL = 1.96
 
 
-def project(numbers: Floats | Soft, totals: Floats | float = 1.0) -> Floats | Soft:
+_Reals = TypeVar("_Reals", Floats, Soft)
+
+
+def project(numbers: _Reals, totals: Floats | float = 1.0) -> _Reals:
     """The nearest points of the simplices of these totals, by least squares; one per row."""
     whole = np.broadcast_to(np.asarray(totals, numbers.dtype), len(numbers))[:, None]
     ordered = -np.sort(-numbers, axis=1)
@@ -35,7 +39,7 @@ def project(numbers: Floats | Soft, totals: Floats | float = 1.0) -> Floats | So
     # The largest always stays, also where rounding says otherwise.
     last = np.maximum((ordered - over / places > 0).sum(axis=1), 1) - 1
     shift = over[np.arange(len(numbers)), last] / places[last]
-    return np.maximum(numbers - shift[:, None], 0)
+    return np.maximum(numbers - shift[:, None], 0)  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +71,8 @@ class Graph:
 
 def nearest_mean(known: Points, labels: Soft, points: Points, neighbours: int) -> Soft:
     """The mean label of the nearest known points."""
-    return labels[_nearest(known, points, neighbours)].mean(axis=1)
+    means: Soft = labels[_nearest(known, points, neighbours)].mean(axis=1)
+    return means
 
 
 def _nearest(known: Points, points: Points | None, neighbours: int) -> NDArray[np.intp]:
@@ -114,7 +119,7 @@ def smooth(counts: Counts, clusters: Clusters, graph: Graph) -> Soft:
     for _ in range(ROUNDS):
         soft = graph.mean @ soft
         lack = gain[:, None] * (counts.numbers - members @ soft)
-        soft = project(soft + lack.astype(np.float32)[cells])  # type: ignore[assignment]
+        soft = project(soft + lack.astype(np.float32)[cells])
     return soft
 
 
@@ -122,7 +127,9 @@ def _overall(counts: Counts, sizes: Floats) -> Floats:
     """The share of every class in all cells that were answered."""
     if not counts.known.any():
         return np.full(counts.numbers.shape[1], 1 / counts.numbers.shape[1])
-    return project(counts.numbers[counts.known].sum(axis=0)[None] / sizes[counts.known].sum())[0]
+    shares: Floats = counts.numbers[counts.known].sum(axis=0) / sizes[counts.known].sum()
+    (share,) = project(shares[None])
+    return share  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,7 +167,7 @@ def error(counts: Counts, clusters: Clusters, graph: Graph, missing: float, seed
     flat = np.bincount(clusters.cells * classes + likeliest, minlength=len(sizes) * classes)
     said, second = flat.reshape(-1, classes)[known], (counts.numbers - drawn)[known]
     rows = max(1, int(clusters.sizes[known].sum()))
-    bounds = []
+    bounds = list[tuple[float, float]]()
     for weights in (said / sizes[known], (said > first.numbers[known]).astype(float)):
         fixed = 0.0 if not bounds else said[weights == 0].sum()
         moved = weights[:, 1] - weights[:, 0] if counts.ones else weights
