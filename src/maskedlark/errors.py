@@ -20,7 +20,7 @@
         TrailingBytes, Truncated, UnsupportedVersion, WrongLength, WrongType
     FieldOverflow: OutOfField, TooWide
     NotDeclared: BadSimulation, ColumnDoesNotFit, ModelDoesNotFit, NotAnAddress, RecordsDoNotFit,
-        TableDoesNotFit, UnknownColumn, WeightsDoNotFit
+        RowsDoNotFit, TableDoesNotFit, UnknownColumn, WeightsDoNotFit
     NotOurs: DocumentOfAnother, NotNamed
     NotThere: DatasetLost, UnknownChunk, UnknownDataset, UnknownDocument, UnknownHelper, UnknownOrigin
     OutsidePolicy: BudgetOverCeiling, CandidatesLeak, KTooSmall, TooFewHelpers, UntrustedHelper

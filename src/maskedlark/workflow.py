@@ -188,8 +188,7 @@ class LocalHelper(RemoteHelper):
 
     def explain(self, body: bytes) -> Explanation:
         """What a query would cost."""
-        said = explanation.encode(self.releases.explain(self._document.origin, Request.decode(body)))
-        return Explanation.model_validate_json(said)
+        return explanation.of(self.releases.explain(self._document.origin, Request.decode(body)))
 
     def open_session(self, body: bytes) -> SignedReceipt:
         """Open a session, and charge all of it."""

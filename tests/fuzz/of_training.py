@@ -1,10 +1,14 @@
-"""Decoders of training: a saved model, a checkpoint, and the TOML of a run."""
+"""Decoders of training and fitting: saved models, a checkpoint, and the TOML of a run."""
 
+import numpy as np
 from torch import nn
 
 from maskedlark.errors import DecodeError
+from maskedlark.exact.losses import BinaryCrossEntropy
 from maskedlark.features import Encoder, Hashed, OneHot
 from maskedlark.features.errors import NotAnEncoder
+from maskedlark.fitting import glm, maps, saving
+from maskedlark.fitting.fitted import FittedModel
 from maskedlark.training import recipe
 from maskedlark.training.checkpoint import Run
 from maskedlark.training.errors import NotAModel, OtherRun
@@ -33,6 +37,17 @@ def _model() -> nn.Module:
     return nn.Linear(3, 1)
 
 
+def _fitted() -> bytes:
+    """A linear model of three columns, as saved."""
+    made = maps.fit(np.eye(3, dtype=np.uint8) * 255, "abc", "columns")
+    phi, one = made.representation((BinaryCrossEntropy(),), 2.0), np.ones((1, 4))
+    saving.save(
+        FittedModel(glm.LOGISTIC, "visits", None, phi, one, tuple("abc"), one[:, :3], one[0, :1], one),
+        _folder() / "fitted.json",
+    )
+    return (_folder() / "fitted.json").read_bytes()
+
+
 def decoders() -> list[Decoder]:
     """All of this room."""
     encoder = Encoder.fit(tables.columns(), {"region": OneHot(), "agent": Hashed(16)})
@@ -50,6 +65,14 @@ def decoders() -> list[Decoder]:
             _in_file("saved.pt", lambda path: load(path, _model())),
             (NotAModel, DecodeError, NotAnEncoder),
             weight=0.02,
+        ),
+        Decoder(
+            "fitted model",
+            ("fitting.saving.load",),
+            (_fitted(),),
+            _in_file("fitted.json", saving.load),
+            (NotAModel,),
+            weight=0.2,
         ),
         Decoder(
             "checkpoint",

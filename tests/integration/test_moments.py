@@ -262,7 +262,7 @@ Client.from_config(config).ask(Moments(), json.loads(given), ["of-2"], 20.0)
 def test_kills_at_any_moment_cost_one_charge(services):
     """Real kills: of the caller's process, or of a helper, somewhere between asking and the answer."""
     chance = random.Random(18)
-    for number in range(24):
+    for number in range(12):
         asked = arguments(BINARY, clip=1.0 + number / 64)
         before, given = services.charges(2), json.dumps(asked.model_dump(mode="json"))
         caller = subprocess.Popen(

@@ -105,6 +105,12 @@ def test_every_mutant_is_of_a_claim_or_of_none_for_a_reason():
         "the order: the first helper is the last to refund a session",
         "a refusal: is one only if no other sending of the request may be charged",
         "a refusal: a helper says when what it refuses was charged before",
+        "fitting: a question that was answered is not charged again",
+        "fitting: earlier charges do not make another question of the same fit",
+        # These keep an ad server from errors in what it fits: no source is concerned.
+        "fitting: fakes count as nothing",
+        "fitting: intervals cover as often as they say",
+        "fitting: models of different maps are not compared",
         # Of these availability depends, which is not claimed.
         "an upload: never waits for the parameter service",
         "an upload: a report is not refused for want of a document",

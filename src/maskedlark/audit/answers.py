@@ -101,7 +101,7 @@ def membership(seen: Sequence[FieldArray], drawn: Flags, rate: float, tail: int)
     if half < _FEWEST:
         raise NotDeclared(f"memberships are learned from {2 * _FEWEST} canaries or more")
     truth = drawn[:, half:]
-    guesses = [in_batches(seen, rate, tail)[:, half:], learned([_top_bits(each) for each in seen], drawn)]
+    guesses = [in_batches(seen, rate, tail)[:, half:], learned([top_bits(each) for each in seen], drawn)]
     return max((guessed(each, truth, base_rate(truth)) for each in guesses), key=lambda each: each.right)
 
 
@@ -120,7 +120,8 @@ def learned(seen: Sequence[Counts], truth: Flags) -> Flags:
     return max(rules, key=lambda rule: rule[0])[1]
 
 
-def _top_bits(elements: FieldArray) -> Counts:
+def top_bits(elements: FieldArray) -> Counts:
+    """The place of each element's highest bit, as a signed number's."""
     return np.frexp(np.abs(field.to_signed(elements)).astype(np.float64))[1].astype(np.int64)
 
 

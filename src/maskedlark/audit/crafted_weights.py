@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from maskedlark.exact.losses import BinaryCrossEntropy
+from maskedlark.exact.losses import BinaryCrossEntropy, Loss
 from maskedlark.exact.network import FEATURE_EXPONENT, Layer, Linear, Network
 from maskedlark.exact.operations import TOP, Relu
 from maskedlark.exact.quantise import MAX_EXPONENT, Quantised
@@ -37,15 +37,20 @@ class Crafted:
         return -gradient[own]
 
 
-def network(features: int, targets: int) -> Network:
+def network(features: int, targets: int, losses: tuple[Loss, ...] = (BinaryCrossEntropy(),)) -> Network:
     """One ReLU per target. No output bias: every record would contribute to its gradient."""
-    hidden = Layer(Linear("w0", "b0", features, targets))
-    return Network((hidden, Layer(Linear(_OUTPUT, None, targets, 1), Relu())), (BinaryCrossEntropy(),))
+    hidden, outputs = Layer(Linear("w0", "b0", features, targets)), sum(loss.outputs for loss in losses)
+    return Network((hidden, Layer(Linear(_OUTPUT, None, targets, outputs), Relu())), losses)
 
 
-def craft(records: Bytes, targets: NDArray[np.intp], bits: int = 8) -> Crafted:
+def craft(
+    records: Bytes,
+    targets: NDArray[np.intp],
+    bits: int = 8,
+    losses: tuple[Loss, ...] = (BinaryCrossEntropy(),),
+) -> Crafted:
     """Weights that read the labels of these targets among all known records."""
-    made, top = network(records.shape[1], len(targets)), (1 << (bits - 1)) - 1
+    made, top = network(records.shape[1], len(targets), losses), (1 << (bits - 1)) - 1
     rows = _rows(records, targets, top)
     own, others = _reaches(records, targets, rows)
     biases = -((own + others) // 2)
@@ -54,7 +59,8 @@ def craft(records: Bytes, targets: NDArray[np.intp], bits: int = 8) -> Crafted:
     biases >>= coarse
     fired = own + (biases << coarse)
     exponents, activation = _exponents(int(fired.max()), coarse)
-    values = np.concatenate([rows.ravel(), biases, np.zeros(len(targets), np.int64)])
+    last = np.zeros(made.size - rows.size - len(biases), np.int64)
+    values = np.concatenate([rows.ravel(), biases, last])
     # What rounds to 0 does not fire.
     heard = fired * 2.0 ** (activation - exponents[0] - FEATURE_EXPONENT) >= 1
     alone = heard & (others + (biases << coarse) <= 0)

@@ -65,6 +65,22 @@ def training(
     show("training", "ε, or share of right guesses,", findings, as_json, **figures)
 
 
+@command(app, "moments --canaries 4000 --labels 10 --kind laplace")
+def moments(
+    count: Canaries = 4000,
+    labels: Annotated[int, Option(min=1, max=20, help="Of every canary: each is a trial.")] = 10,
+    epsilon: Annotated[float, Option(min=0.01, max=5, help="Of one label: charged, audited.")] = 1.0,
+    kind: Annotated[Literal["laplace", "gaussian"], Option(help="Of the noise.")] = "gaussian",
+    as_json: Json = False,
+) -> None:
+    """Does one release of moments keep to its ε? The network is made so that each record is alone.
+
+    The ad server guesses labels from the sums, from single helpers' answers, and with a helper.
+    """
+    figure = "ε, or share of right guesses,"
+    show("moments", figure, _run("moments", count, labels, epsilon, kind), as_json)
+
+
 @command(app, "weights --records 2000 --targets 600 --epsilon 1")
 def weights(
     records: Annotated[int, Option(min=100, help="Whose features the ad server knows.")] = 1000,

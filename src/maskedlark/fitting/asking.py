@@ -39,6 +39,8 @@ _DIGITS = 3
 RATE, SPREAD = 0.15, 1.5
 """The share of ones, and the deviation of logits, that designs assume."""
 _DEVIATIONS = {"gaussian": 1.0, "laplace": math.sqrt(2)}
+_ONE_HOT = {"gaussian": math.sqrt(2), "laplace": 2.0}
+"""How far another class moves a one-hot, in the norm that the noise covers."""
 
 
 @dataclass(frozen=True)
@@ -122,11 +124,11 @@ class Question:
         norms = maps.lengths(numbers, norm)
         behind, tried = self.real_records / len(sample), []
         given = self.settings.clip
-        clips = np.quantile(norms, design.QUANTILES) if given is None else [given]
-        for clip in dict.fromkeys(float(f"{each:.{_DIGITS}g}") for each in clips):
+        quantiles = (float(f"{each:.{_DIGITS}g}") for each in np.quantile(norms, design.QUANTILES))
+        for clip in dict.fromkeys(quantiles) if given is None else [given]:
             clipped = np.minimum(1, clip / norms)
             # As in `MomentsQuery`: what a replaced label moves, and the noise of all helpers on it.
-            moved = clip * (math.sqrt(2) if self.family is SOFTMAX else self.spread)
+            moved = clip * (_ONE_HOT[kind] if self.family is SOFTMAX else self.spread)
             drawn = self.noise * moved * math.sqrt(len(self.document.helpers)) * _DEVIATIONS[kind]
             experiment = Experiment(reference, numbers[:, :-1], clipped * behind, clipped, drawn, assumed)
             tried.append(Candidate(map_, clip, experiment))
@@ -171,15 +173,7 @@ class Question:
     @cached_property
     def arguments(self) -> dict[str, Any]:
         """As helpers get them."""
-        sent = base64.b64encode(weights.encode(self.phi.weights)).decode()
-        asked = MomentsArguments(
-            tag=self.settings.tag,
-            model=described.describe(self.phi.network, FRACTION),
-            weights=sent,
-            clip=self.chosen.clip,
-            labels=(self.settings.label,),
-        )
-        return asked.model_dump(mode="json")
+        return arguments(self.settings.tag, self.settings.label, self.phi)
 
     @property
     def fake_rate(self) -> float:
@@ -232,6 +226,10 @@ def question(settings: Settings, family: Family | None, table: Any) -> Question:
 
     `family` None: logistic or softmax, as the label is.
     """
+    for name in ("epsilon", "noise", "clip"):
+        given = getattr(settings, name)
+        if given is not None and not 0 < given < math.inf:  # NaN fails this too.
+            raise BadArguments(f"{name}={given}: it is a number over 0, or None")
     document, digests = settings.client.frozen_to_train(settings.datasets)
     declared = document.trained(settings.tag)
     found = family_of(declared, settings.label, family)
@@ -240,6 +238,18 @@ def question(settings: Settings, family: Family | None, table: Any) -> Question:
     noise = first_noise(document, Moments.name, settings.tag, settings.noise, settings.epsilon)
     records = settings.client.records(document, digests, settings.tag)
     return Question(settings, document, digests, found, rows, noise, records)
+
+
+def arguments(tag: str, label: int, phi: Representation) -> dict[str, Any]:
+    """The function's arguments: moments of φ and one label."""
+    asked = MomentsArguments(
+        tag=tag,
+        model=described.describe(phi.network, phi.fraction),
+        weights=base64.b64encode(weights.encode(phi.weights)).decode(),
+        clip=phi.bound,
+        labels=(label,),
+    )
+    return asked.model_dump(mode="json")
 
 
 def fake_rate(document: Document, tag: str) -> float:

@@ -5,7 +5,6 @@ release of moments of these scores gives Σ z t(y) of every model; the rest of a
 sees every score, so nothing is saved by naming only the best. Run by the ad server.
 """
 
-import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -19,13 +18,12 @@ from maskedlark.exact.moments import Representation
 from maskedlark.exact.network import Layer, Linear, Network
 from maskedlark.exact.operations import Identity
 from maskedlark.exact.quantise import quantise
-from maskedlark.fitting import maps
-from maskedlark.fitting.asking import FRACTION, encoded, fake_rate, real_rows
+from maskedlark.fitting import glm, maps
+from maskedlark.fitting.asking import FRACTION, arguments, encoded, fake_rate, real_rows
 from maskedlark.fitting.fitted import FittedModel
 from maskedlark.fitting.maps import Bytes, Floats
-from maskedlark.functions import model as described
 from maskedlark.functions import weights
-from maskedlark.functions.moments import Moments, MomentsArguments
+from maskedlark.functions.moments import Moments
 
 _RIDGE = 0.01
 """Of the whitening of scores: models that nearly agree are told apart."""
@@ -96,22 +94,17 @@ def compare(
     rows = encoded(X, fitted.encoder, fitted.phi.network.features)
     scores = np.concatenate([each.model_.scores(rows) for each in models], axis=1)
     phi, weight, bias = _extended(models, rows, scores)
-    arguments = MomentsArguments(
-        tag=first.tag,
-        model=described.describe(phi.network, FRACTION),
-        weights=base64.b64encode(weights.encode(phi.weights)).decode(),
-        clip=phi.bound,
-        labels=(first.label,),
-    )
-    asked = arguments.model_dump(mode="json")
+    asked = arguments(first.tag, first.label, phi)
     answered: Answered = client.ask(Moments(), asked, datasets, noise, epsilon, reuse=True)
     records = client.records(document, digests, first.tag) / (1 + fake_rate(document, first.tag))
-    clips = real_rows(phi, rows)[1] * records / len(rows)
+    numbers, clips = real_rows(phi, rows)
+    clips *= records / len(rows)
     (column,) = answered.tables[0].plan.columns
     deviation = phi.unit * intervals.standard_error(
         answered.kind, answered.noise, column.sensitivity, answered.helpers
     )
-    moments = answered.tables[0].columns[0][0].reshape(-1, phi.width) * phi.unit
+    released = answered.tables[0].columns[0][0].reshape(-1, phi.width) * phi.unit
+    moments = glm.consistent(fitted.family, released, clips @ numbers)
     # z = back (φ - bias), so that Σ z t is linear in the moments, of which the last is that of the constant.
     back = np.linalg.pinv(weight)
     linear = np.concatenate([back, -(back @ bias)[:, None]], axis=1)

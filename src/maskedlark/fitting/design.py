@@ -15,9 +15,9 @@ from scipy.special import expit
 from maskedlark.fitting import maps
 from maskedlark.fitting.maps import Floats
 
-SAMPLE = 8192
+SAMPLE = 5000
 """So many rows decide."""
-QUANTILES = (0.25, 0.5, 0.75, 0.95)
+QUANTILES = (0.25, 0.5, 0.9)
 """Of the norms of φ: candidates for the clip."""
 _SHARES = (0.5, 0.3, 0.2)
 _TRUTHS, _DRAWS, _POINTS = 8, 8, 161
@@ -78,7 +78,7 @@ class Experiment:
         sampled = centred.T @ (centred * (weights * clips)[:, None]) * assumed.variance * assumed.dispersion
         self._noise = sampled + noise**2 * np.eye(phi.shape[1])
         self._released, self._total = noise, weights.sum()
-        self._curve = centred.T @ (centred * weights[:, None]) * assumed.variance
+        self._rows = centred * np.sqrt(weights * assumed.variance)[:, None]
         self._prior = reference.variances * assumed.spread**2
         self._covariance = self._cross.T @ (self._prior[:, None] * self._cross) + self._noise
 
@@ -97,7 +97,7 @@ class Experiment:
     @cached_property
     def error_root(self) -> Floats:
         """A root of the covariance of φ's coefficients by noise, rows (any, width), under a ridge for it."""
-        values, vectors = np.linalg.eigh(self._curve)
+        values, vectors = np.linalg.eigh(self._rows.T @ self._rows)
         values = np.maximum(values, 1e-12 * values.max())
         # As in `prior`: variances in proportion to curvature, which add up to what is explained.
         spread = self.explained * self._assumed.spread**2 * self._assumed.variance * self._total

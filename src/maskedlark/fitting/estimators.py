@@ -9,8 +9,10 @@
 Run by the ad server.
 """
 
+import math
 import warnings
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn, Self
 
@@ -105,10 +107,12 @@ class _Linear(Released):
         """What `fit` would cost and how good the model would be. Spends nothing."""
         return plan.plan(self._question(X))
 
-    def fit(self, X: Any, y: None = None) -> Self:  # noqa: ANN401, N803
+    def fit(self, X: Any, y: Any = None) -> Self:  # noqa: ANN401, N803
         """Ask helpers once, and fit. The same rows and settings again cost nothing."""
         if y is not None:
             raise BadArguments("there is no y: labels stay with the helpers; call fit(X)")
+        if self.ridge is not None and not 0 < self.ridge < math.inf:
+            raise BadArguments(f"ridge={self.ridge}: it is a number over 0, or None")
         question = self._question(X)
         answered = question.ask()
         self.answered_, self.receipts_ = answered, answered.receipts
@@ -143,23 +147,14 @@ class _Linear(Released):
         return model
 
     def _question(self, table: Any) -> Question:  # noqa: ANN401
-        settings = Settings(
-            self.client,
-            self.tag,
-            self.label,
-            self.datasets,
-            self.encoder,
-            self.epsilon,
-            self.noise,
-            self.map,
-            self.clip,
-            self.seed,
-        )
-        return asking.question(settings, self._family, table)
+        told = {each.name: getattr(self, each.name) for each in fields(Settings)}
+        return asking.question(Settings(**told), self._family, table)
 
 
 class LogisticRegression(ClassifierMixin, _Linear):  # type: ignore[misc]
     """Of a binary label, logistic; of a categorical one, softmax."""
+
+    score = _Released.score  # Not the mixin's.
 
     def predict_proba(self, X: Any) -> Floats:  # noqa: ANN401, N803
         """The probability of every class: (n, classes)."""
@@ -174,10 +169,14 @@ class LogisticRegression(ClassifierMixin, _Linear):  # type: ignore[misc]
 class LinearRegression(RegressorMixin, _Linear):  # type: ignore[misc]
     """Least squares of a number."""
 
+    score = _Released.score
+
     _family: ClassVar[Family | None] = LEAST_SQUARES
 
 
 class PoissonRegressor(RegressorMixin, _Linear):  # type: ignore[misc]
     """Of a count, or another number of 0 or more, the logarithm of whose mean is linear."""
+
+    score = _Released.score
 
     _family: ClassVar[Family | None] = POISSON

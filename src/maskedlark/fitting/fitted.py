@@ -52,7 +52,7 @@ class FittedModel:
     def predict(self, table: Any) -> NDArray[Any]:  # noqa: ANN401
         """The likeliest class, or the expected label."""
         if self.family.is_class:
-            return np.argmax(self.predict_proba(table), axis=1)
+            return np.array(self.predict_proba(table).argmax(axis=1))
         return self.family.mean(self.scores(table))[:, 0]
 
     def intervals(self, confidence: float = 0.95) -> Floats:

@@ -16,6 +16,7 @@ _FAR = 60.0
 """A Poisson model's line search goes on straight from here."""
 _LEAST = 1e-3
 """Means that noise put out of range are moved to this distance from its end."""
+_TINY = 1e-300
 _OPTIONS = {"maxiter": 2000, "maxfun": 4000, "ftol": 1e-12, "gtol": 1e-7, "maxcor": 20}
 
 
@@ -78,42 +79,73 @@ POISSON = Family(
 FAMILIES = {each.name: each for each in (LOGISTIC, SOFTMAX, LEAST_SQUARES, POISSON)}
 
 
+def consistent(family: Family, moments: Floats, total: Floats) -> Floats:
+    """Moments whose classes add up to `total`, which is known: that of all labels. So there is a solution."""
+    if family is not SOFTMAX:
+        return moments
+    known: Floats = moments - (moments.sum(axis=0) - total) / len(moments)
+    return known
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """φ with a last column of ones, and how much every row counts."""
+
+    phi: Floats
+    clips: Floats
+    """c: the helpers' clip factors."""
+    behind: float = 1.0
+    """How many records stand behind one row."""
+
+    @property
+    def weights(self) -> Floats:
+        """Of the rows in sums over records."""
+        return self.clips * self.behind
+
+
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """The label-free part: φ with a last column of ones, and every row's weight."""
+    """The label-free part, in an orthogonal basis in which its curvature is about diagonal."""
 
     family: Family
-    phi: Floats
-    weights: Floats
-    """c, times how many records stand behind one row."""
+    rows: Rows
+    basis: Floats
+    """(width, width)."""
+    squares: Floats
+    """Σ c φ² in these coordinates, about: it scales them."""
 
     def solve(self, moments: Floats, ridge: Floats) -> Floats:
         """θ (outputs, width), to convergence. `moments` (outputs, width), `ridge` broadcasts to it."""
-        phi, weights, family, shape = self.phi, self.weights, self.family, moments.shape
+        phi, weights, family, shape = self.rows.phi, self.rows.weights, self.family, moments.shape
         start = np.zeros(shape)
         start[:, -1] = family.link(moments[:, -1] / weights.sum())
-        curve = family.variance(family.mean(start[:, -1:].T)).T * (weights @ (phi * phi)) + ridge
+        curve = family.variance(family.mean(start[:, -1:].T)).T * self.squares + ridge
         # In these coordinates all directions are about equally steep, and L-BFGS needs few steps.
         scale = 1 / np.sqrt(curve)
 
         def objective(flat: Floats) -> tuple[float, Floats]:
             theta = flat.reshape(shape) * scale
-            scores = phi @ theta.T
+            scores = phi @ (self.basis @ theta.T)
             value = weights @ family.value(scores) + (theta * (ridge * theta / 2 - moments)).sum()
-            slope = (family.mean(scores) * weights[:, None]).T @ phi - moments + ridge * theta
+            slope = (family.mean(scores) * weights[:, None]).T @ phi @ self.basis - moments + ridge * theta
             return float(value), (slope * scale).ravel()
 
         begin = (start / scale).ravel()
         found = minimize(objective, begin, jac=True, method="L-BFGS-B", options=_OPTIONS)
-        return np.asarray(found.x, np.float64).reshape(shape) * scale
+        theta = np.asarray(found.x, np.float64).reshape(shape) * scale
+        if family is SOFTMAX:
+            # What all classes share moves the ridge alone, too little for L-BFGS to see: its best is known.
+            theta -= (ridge * theta).sum(axis=0) / np.maximum((ridge + 0 * theta).sum(axis=0), _TINY)
+        return theta
 
-    def hessian(self, theta: Floats) -> Floats:
-        """Of the label-free part at θ: (outputs · width, outputs · width)."""
-        means, (outputs, width) = self.family.mean(self.phi @ theta.T), theta.shape
-        variances, whole = self.family.variance(means), np.empty((outputs, width, outputs, width))
-        for one in range(outputs):
-            for other in range(one + 1):
-                each = variances[:, one] if one == other else -means[:, one] * means[:, other]
-                block = (self.phi * (each * self.weights)[:, None]).T @ self.phi
-                whole[one, :, other], whole[other, :, one] = block, block.T
-        return whole.reshape(theta.size, theta.size)
+
+def hessian(family: Family, rows: Rows, theta: Floats) -> Floats:
+    """Of the label-free part at θ: (outputs · width, outputs · width)."""
+    means, (outputs, width) = family.mean(rows.phi @ theta.T), theta.shape
+    variances, whole = family.variance(means), np.empty((outputs, width, outputs, width))
+    for one in range(outputs):
+        for other in range(one + 1):
+            each = variances[:, one] if one == other else -means[:, one] * means[:, other]
+            block = (rows.phi * (each * rows.weights)[:, None]).T @ rows.phi
+            whole[one, :, other], whole[other, :, one] = block, block.T
+    return whole.reshape(theta.size, theta.size)

@@ -9,7 +9,7 @@ Run by the ad server.
 
 import numpy as np
 
-from maskedlark.fitting.glm import Family
+from maskedlark.fitting.glm import Family, Rows
 from maskedlark.fitting.maps import Floats
 
 _GAMMAS = np.exp(np.linspace(np.log(3e-3), np.log(3.0), 16))
@@ -21,22 +21,19 @@ INTERCEPT = 1e-3
 """The intercept's ridge: practically none."""
 
 
-def ridge(
-    family: Family, phi: Floats, weights: Floats, clips: Floats, moments: Floats, noise: float, spread: float
-) -> Floats:
+def ridge(family: Family, rows: Rows, sums: Floats, moments: Floats, noise: float, spread: float) -> Floats:
     """ρ of every coefficient (outputs, width), the intercept last.
 
-    `phi` with a last column of ones, in coordinates of diagonal curvature; `noise` the deviation of a moment;
+    `rows` in coordinates of diagonal curvature; `sums` of all rows, Σ c φ; `noise` the deviation of a moment;
     `spread` the width of the labels' range, whose square bounds how labels vary.
     """
-    inner, total = phi[:, :-1], weights.sum()
-    mean = weights @ inner / total
-    means = family.mean(family.link(moments[:, -1] / total)[None])[0]
-    slope = moments[:, :-1] - means[:, None] * (weights @ inner)
-    centred = (inner - mean) ** 2
+    means = family.mean(family.link(moments[:, -1] / sums[-1])[None])[0]
+    slope = moments[:, :-1] - means[:, None] * sums[:-1]
+    centred = (rows.phi[:, :-1] - sums[:-1] / sums[-1]) ** 2
     variance = family.variance(means[None])[0][:, None]
-    curve = np.maximum(variance * (weights @ centred), _LEAST * variance * (weights @ centred).max())
-    sampled = variance * ((weights * clips) @ centred)
+    curve = rows.weights @ centred
+    curve = variance * np.maximum(curve, _LEAST * curve.max())
+    sampled = variance * ((rows.weights * rows.clips) @ centred)
     sizes = family.unit(spread) * curve * np.sqrt(curve / curve.max())
     # How labels of classes vary is known; that of numbers is bounded by their range.
     widest = np.ones(1) if family.is_class else (spread**2 / 4 / variance).max() * _DISPERSIONS

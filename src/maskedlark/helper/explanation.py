@@ -17,7 +17,7 @@ from maskedlark.release.release import CheckedQuery, Explained
 CONFIDENCE = 0.95
 
 
-def encode(explained: Explained) -> bytes:
+def of(explained: Explained) -> Explanation:
     """For the ad server, before it really asks. Run by a helper."""
     checked, cost, document = explained.query, explained.cost, explained.query.scope.document
     return Explanation(
@@ -41,7 +41,7 @@ def encode(explained: Explained) -> bytes:
             ExplainedTable(by=schema.by, columns=tuple(_column(checked, column) for column in schema.columns))
             for schema in checked.query.schemas
         ),
-    ).encode()
+    )
 
 
 def _spent(spent: Spent) -> ExplainedSpending:

@@ -92,7 +92,7 @@ class Service:
 
     def explain(self, origin: str, body: bytes) -> bytes:
         """What a query would cost and how exact it would be. Charges nothing."""
-        return explanation.encode(self.releases.explain(origin, Request.decode(body)))
+        return explanation.of(self.releases.explain(origin, Request.decode(body))).encode()
 
     def open_session(self, origin: str, body: bytes) -> bytes:
         """Open a training session; returns its receipt. Idempotent."""

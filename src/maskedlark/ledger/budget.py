@@ -6,8 +6,8 @@ over its *streams* (aggregation, and every model), of the stream's most expensiv
 
 There are two figures: against the ad server alone, and against anyone who knows the batches. Only training
 sessions make them differ. In a dataset, single releases compose, and each session's charge
-adds its own ε and δ, even if sessions are concurrent or opened by what was seen before. Half of a model's δ
-is for single releases, half for courses. Whoever asks divides the ε by what was seen: single Gaussian
+adds its own ε and δ, even if sessions are concurrent or opened by what was seen before. Where sessions can be
+opened, half of a model's δ is for them. Whoever asks divides the ε by what was seen: single Gaussian
 releases have their closed form only where nothing else draws on it (`Account.mixed`).
 """
 
@@ -198,15 +198,15 @@ class Account:
     def mixed(self) -> bool:
         """Whether anything but single Gaussian releases draws on the budget, in this stream or another."""
         kinds = {each.kind for each in self._document.mechanisms.values()}
-        return bool(self._document.models) or len(kinds) > 1
+        return self._document.has_sessions or len(kinds) > 1
 
     def delta(self, stream: Stream) -> float:
-        """The δ at which the ε of a stream's single releases is computed: half of a model's."""
+        """The δ at which the ε of a stream's single releases is computed: what courses leave."""
         return self._delta(stream) - self.courses_delta(stream)
 
     def courses_delta(self, stream: Stream) -> float:
-        """The δ that all courses of a stream share in one dataset: half, and none for aggregation."""
-        return self._delta(stream) / 2 if stream is not None else 0.0
+        """The δ that all courses of a stream share in one dataset: half of a model's where there are any."""
+        return self._delta(stream) / 2 if stream is not None and self._document.has_sessions else 0.0
 
     def _delta(self, stream: Stream) -> float:
         """A stream's whole δ: the models share training's evenly.

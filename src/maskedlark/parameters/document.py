@@ -43,6 +43,8 @@ MAX_COMMAS = 1 << 15
 OLDER = "a document of format {} is no longer accepted: begin a new chain with a new draft"
 SUMS = "sums"
 """The one function of reports to aggregate that a document must know; all others are taken to train."""
+SINGLE = frozenset({SUMS, "cells", "evaluation", "moments"})
+"""Functions that are asked by single queries alone. Any other, an operator's too, may open sessions."""
 MAX_LABELS_OF_ALL = 1 << 18
 TAIL = 64
 """Noise beyond this many scales is rarer than e^-64 (Laplace) or 2^-2900 (Gaussian)."""
@@ -240,6 +242,11 @@ class Document(Canonical):
             listed = ", ".join(sorted(self.mechanisms)) or "none"
             raise NoMechanism(f"{self.origin} declares no noise for {function}; it does for {listed}")
         return self.mechanisms[function]
+
+    @property
+    def has_sessions(self) -> bool:
+        """Whether a session can be opened: not without a mechanism for a function that has steps."""
+        return bool(self.models) and not self.mechanisms.keys() <= SINGLE
 
     def delta(self, purpose: Purpose) -> float:
         """The δ that a purpose is accounted at: training has its ceiling's, aggregation the rest.

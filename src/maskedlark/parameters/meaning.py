@@ -45,6 +45,8 @@ def _protection(document: Document) -> Iterator[Line]:
         floor = f"{mechanism.noise_floor:g} times the sensitivity"
         kind = mechanism.kind.capitalize()
         yield "noise", f"{function}: {kind}, of scale {floor} or more, from every helper"
+    if document.has_sessions:
+        yield "sessions", "may be opened: half of a model's δ is for them, and other releases need more noise"
 
 
 def _measured(document: Document) -> Iterator[Line]:

@@ -123,7 +123,11 @@ def against_coalition(document: Document) -> Bound:
         purposes["to train"] = document.training.coalition
     # δ does not add up: the budget's is divided among purposes (`Document.delta`), against any adversary.
     delta = max(budget.delta for budget in purposes.values())
-    return Bound({what: budget.epsilon for what, budget in purposes.items()} | _local(document), delta)
+    bound = Bound({what: budget.epsilon for what, budget in purposes.items()} | _local(document), delta)
+    if document.has_sessions:
+        return bound
+    # Without sessions no batch is unknown to anybody: what holds against the ad server holds for all.
+    return min(bound, against_adserver(document), key=lambda each: each.epsilon)
 
 
 def _local(document: Document) -> dict[str, float]:

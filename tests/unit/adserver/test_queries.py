@@ -84,6 +84,44 @@ def test_every_question_has_an_id_of_its_own(world):
     assert len(spent(world)) == 2
 
 
+ARGUMENTS = {"values": ["purchase"], "by": [["campaign"]], "where": []}
+
+
+@pytest.mark.parametrize("again", ["same process", "another process"])
+def test_an_answer_is_reused_if_asked_so_and_charged_once(world, again):
+    first = world.client.ask(Sums(), ARGUMENTS, noise=2.0, reuse=True)
+    # Killed now, before anybody has used the answer: it is stored, and no helper is asked again.
+    if again == "another process":
+        world.client.close()
+        world.client = world.start()
+    second = world.client.ask(Sums(), ARGUMENTS, noise=2.0, reuse=True)
+    assert (second.request, second.noise, second.receipts) == (first.request, first.noise, first.receipts)
+    assert [each.tolist() for each in second.tables[0].columns] == [
+        each.tolist() for each in first.tables[0].columns
+    ]
+    assert [len(helper.received) for helper in world.helpers] == [1, 1]
+    assert len(spent(world)) == 1
+    assert world.client.pending() == []
+
+
+@pytest.mark.parametrize("other", [{"noise": 3.0}, {"noise": None}, {"noise": 2.0, "reuse": False}])
+def test_another_question_is_not_answered_from_what_is_stored(world, other):
+    first = world.client.ask(Sums(), ARGUMENTS, noise=2.0, reuse=True)
+    second = world.client.ask(Sums(), ARGUMENTS, **{"reuse": True, **other})
+    assert second.request != first.request
+    assert len(spent(world)) == 2
+
+
+def test_what_was_refused_or_forgotten_is_not_reused(world):
+    world.helpers[1].fail = ["after"] * 3
+    with pytest.raises(HelperAway):
+        world.client.ask(Sums(), ARGUMENTS, reuse=True)
+    (pending,) = world.client.pending()
+    world.client.forget(pending.id)
+    assert world.client.ask(Sums(), ARGUMENTS, reuse=True).request != pending.id
+    assert len(spent(world)) == 2
+
+
 @pytest.mark.parametrize("how", ["before", "after"])
 @pytest.mark.parametrize("again", ["same call", "resume", "another process"])
 def test_what_a_helper_left_pending_is_finished_and_charged_once(world, how, again):

@@ -6,7 +6,7 @@ import typer
 from typer.testing import CliRunner
 
 from maskedlark import cli
-from maskedlark.cli.audits import auditor, canaries, findings, training
+from maskedlark.cli.audits import auditor, canaries, findings, moments, training
 from maskedlark.cli.audits.findings import Finding
 from maskedlark.core import field
 from maskedlark.dp import accountant
@@ -91,6 +91,29 @@ def test_canaries_in_training_say_ok_only_where_they_see():
     assert trained(4000, 1.0, masked=False) == ["ok", "ok", "ok", "ok", more, more]
 
 
+def fitted(kind, count, moved, noise=1.0, masked=True):
+    """The verdicts on ten releases of ε = 1, in which canaries' labels move sums so far."""
+    rng, coins = np.random.default_rng(7), np.random.default_rng(8).random((10, count)) < 0.5
+    declared = accountant.noise_for(kind, 1, 1.0, 0.0 if kind == "laplace" else auditor.DELTA)
+    draw = rng.laplace if kind == "laplace" else rng.normal
+    own, told = draw(0, noise * declared, (2, 10, count))
+    single = rng.integers(0, field.P, (10, 2, count)) * (coins[:, None] | masked)
+    sums = moved * coins + own + told
+    seen = [moments.Seen(*each, 1.0) for each in zip(sums, told, single, strict=True)]
+    judged = moments.judge(coins, np.ones(count, np.bool_), seen, kind, declared)
+    return [each.verdict for each in judged]
+
+
+@pytest.mark.parametrize("kind", ["laplace", "gaussian"])
+def test_canaries_in_moments_say_ok_only_where_they_see(kind):
+    more = "MORE THAN ALLOWED"
+    assert fitted(kind, 4000, 1.0) == ["ok"] * 3
+    assert fitted(kind, 4000, 0.0) == ["BLIND", "BLIND", "ok"]
+    assert fitted(kind, 40, 1.0) == ["BLIND", "BLIND", "ok"]
+    assert fitted(kind, 4000, 1.0, noise=0.5)[1] == more
+    assert fitted(kind, 4000, 1.0, masked=False)[2] == more
+
+
 @pytest.mark.parametrize(
     ("typed", "said"),
     [
@@ -120,6 +143,8 @@ def test_more_targets_than_records_are_refused():
         ["canaries"],
         ["canaries", "--kind", "gaussian"],
         ["training"],
+        ["moments"],
+        ["moments", "--kind", "laplace", "--canaries", "2000"],
         ["weights", "--records", "200", "--targets", "100"],
     ],
     ids=" ".join,
@@ -138,6 +163,7 @@ def test_what_helpers_show_is_within_what_is_allowed(typed):
     [
         ["canaries", "--canaries", "100", "--releases", "1", "--epsilon", "0.1"],
         ["training", "--canaries", "100", "--noise", "8"],
+        ["moments", "--canaries", "100", "--epsilon", "0.1"],
     ],
     ids=" ".join,
 )

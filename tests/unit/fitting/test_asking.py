@@ -6,6 +6,7 @@ from maskedlark.errors import BadArguments, MaskedLarkError, NotDeclared
 from maskedlark.features import Encoder
 from maskedlark.fitting import LinearRegression, LogisticRegression, PoissonRegressor, maps
 from maskedlark.fitting.errors import RowsDoNotFit
+from maskedlark.functions.moments import Moments
 from maskedlark.ledger.errors import BudgetExhausted
 from maskedlark.parameters.document import NoMechanism
 from maskedlark.release.messages import MAX_REQUEST
@@ -22,7 +23,10 @@ BEFORE = [
     (ROWS, {"noise": 1.0, "epsilon": 1.0}, BadArguments, "not both"),
     (ROWS, {"epsilon": 1e-9}, BadArguments, "no noise"),
     (ROWS, {"epsilon": 500.0}, BudgetExhausted, "would fit"),
-    (ROWS, {"clip": -1.0}, MaskedLarkError, "clip"),
+    (ROWS, {"clip": -1.0}, BadArguments, "clip=-1.0"),
+    (ROWS, {"noise": float("nan")}, BadArguments, "noise=nan"),
+    (ROWS, {"epsilon": 0.0}, BadArguments, "epsilon=0.0"),
+    (ROWS, {"ridge": -1.0}, BadArguments, "ridge=-1.0"),
     (ROWS[:0], {}, RowsDoNotFit, "no rows"),
     (ROWS[:, :4], {}, RowsDoNotFit, "takes 5 bytes a row"),
     (ROWS.astype(float), {}, RowsDoNotFit, "float64"),
@@ -75,7 +79,10 @@ def test_a_binary_label_is_a_number_too():
 
 @pytest.mark.parametrize(
     "model",
-    ["feature_noise = {epsilon = 9.0}", "randomised_response = {epsilon = 2.0}"],
+    [
+        "feature_noise = {epsilon = 9.0, sensitivity = 255.0}",
+        "randomised_response = {epsilon = 2.0}",
+    ],
 )
 def test_what_browsers_change_is_for_gradients(model):
     way, features, _ = cases.filled(count=100, model=model)
@@ -100,16 +107,13 @@ def test_a_document_without_the_mechanism_says_so():
         LogisticRegression(way, cases.TAG).fit(features)
 
 
-def test_the_widest_question_fits_a_request():
-    # 900 columns: their steps and components are cut so that weights, in base64, leave room.
+def test_the_widest_question_fits_a_request(monkeypatch):
+    # So many columns are cut to components, so that their weights, in base64, leave room.
+    monkeypatch.setattr(cases, "SETTINGS", cases.SETTINGS.replace("count = 5", "count = 1400"))
     rng = np.random.default_rng(0)
-    rows = rng.integers(0, 256, (300, 900)).astype(np.uint8)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cases, "SETTINGS", cases.SETTINGS.replace("count = 5", "count = 900"))
-        way = cases.workflow()
-    with way:
-        way.make_training_dataset("wide", cases.TAG, rows, [rng.integers(0, 2, 300)], decoded=True)
-        model = LogisticRegression(way, cases.TAG, noise=1.0, map="buckets")
-        question = model._question(rows)
+    rows = rng.integers(0, 256, (100, 1400)).astype(np.uint8)
+    with cases.workflow() as way:
+        way.make_training_dataset("wide", cases.TAG, rows, [rng.integers(0, 2, 100)], decoded=True)
+        question = LogisticRegression(way, cases.TAG, noise=1.0, map="columns")._question(rows)
         assert 0.8 * MAX_REQUEST < len(question.arguments["weights"]) < MAX_REQUEST - 4096
-        model.fit(rows)
+        assert Moments().ask(way.document, question.arguments).columns[0].width < 1400

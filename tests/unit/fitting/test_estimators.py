@@ -144,7 +144,22 @@ def test_rows_that_differ_much_in_number_are_said_and_warned_of():
         assert (model.rows_, model.records_, model.real_records_) == (2000, 3000, 3000.0)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            assert "helpers lack about 0" in model.fit(features).mismatch_ or "lacks about 0" in model.mismatch_
+            assert (
+                "helpers lack about 0" in model.fit(features).mismatch_ or "lacks about 0" in model.mismatch_
+            )
+
+
+FAKES = 'fake_rate = 0.5\ndecoys = [{keys = {}}, {tag = "visits", columns = "ff00ff00ff"}]'
+
+
+def test_fakes_count_as_nothing():
+    way, features, truth = cases.filled(more=FAKES)
+    with way:
+        model = LogisticRegression(way, cases.TAG, noise=0.1, map="columns").fit(features)
+        assert model.records_ > 4000, "with fakes"
+        assert model.real_records_ == pytest.approx(3000, rel=0.05)
+        # With all records taken for real, it would be two thirds.
+        assert model.predict_proba(features)[:, 1].mean() == pytest.approx(truth.mean(), rel=0.06)
 
 
 def test_several_datasets_are_one_release():

@@ -3,7 +3,7 @@ import pytest
 from sklearn import linear_model
 
 from maskedlark.fitting import glm
-from maskedlark.fitting.glm import FAMILIES, Problem
+from maskedlark.fitting.glm import FAMILIES, Problem, Rows
 from tests.unit.fitting import cases
 
 
@@ -13,21 +13,29 @@ def problem(label, count=500):
     truth = cases.labels(features, label)
     targets = np.eye(3)[truth] if label == "softmax" else truth[:, None].astype(float)
     weights = np.random.default_rng(2).uniform(0.2, 1, count)
-    return Problem(FAMILIES[label], phi, weights), (targets * weights[:, None]).T @ phi, truth
+    return _problem(FAMILIES[label], phi, weights), (targets * weights[:, None]).T @ phi, truth
+
+
+def _problem(family, phi, weights):
+    basis, inner = np.eye(phi.shape[1]), phi.shape[1] - 1
+    basis[:-1, :-1] = np.linalg.qr(np.random.default_rng(4).normal(size=(inner, inner)))[0]
+    return Problem(family, Rows(phi, weights), basis, weights @ (phi @ basis) ** 2)
 
 
 @pytest.mark.parametrize("label", FAMILIES)
 def test_the_solution_is_flat_and_its_hessian_is_the_slopes(label):
     made, moments, _ = problem(label)
-    ridge = np.full(moments.shape, 0.5)
+    ridge, phi = np.full(moments.shape, 0.5), made.rows.phi @ made.basis
+    moments = moments @ made.basis
     theta = made.solve(moments, ridge)
 
     def slope(at):
-        means = made.family.mean(made.phi @ at.T) * made.weights[:, None]
-        return means.T @ made.phi - moments + ridge * at
+        means = made.family.mean(phi @ at.T) * made.rows.weights[:, None]
+        return means.T @ phi - moments + ridge * at
 
     assert np.abs(slope(theta)).max() < 1e-3
-    hessian, step = made.hessian(theta), 1e-5
+    turned, step = Rows(phi, made.rows.clips), 1e-5
+    hessian = glm.hessian(made.family, turned, theta)
     for place in range(0, theta.size, 5):
         moved = theta.copy().ravel()
         moved[place] += step
@@ -54,15 +62,16 @@ def test_it_is_scikit_learns_model_on_clear_labels():
         ("poisson", linear_model.PoissonRegressor(alpha=0.001, tol=1e-8, max_iter=1000)),
     ):
         made, moments, truth = problem(label)
-        peer.fit(made.phi[:, :-1], truth, sample_weight=made.weights)
-        alpha = 0.001 * made.weights.sum() if label == "poisson" else 0.5
+        columns, weights = made.rows.phi[:, :-1], made.rows.weights
+        peer.fit(columns, truth, sample_weight=weights)
+        alpha = 0.001 * weights.sum() if label == "poisson" else 0.5
         ridge = np.full(moments.shape, alpha)
         ridge[:, -1] = 0.0
-        theta = made.solve(moments, ridge)
-        means = made.family.mean(made.phi @ theta.T)
-        expected = peer.predict(made.phi[:, :-1])[:, None] if label == "poisson" else None
+        theta = made.solve(moments @ made.basis, ridge) @ made.basis.T
+        means = made.family.mean(made.rows.phi @ theta.T)
+        expected = peer.predict(columns)[:, None] if label == "poisson" else None
         if expected is None:
-            expected = peer.predict_proba(made.phi[:, :-1])
+            expected = peer.predict_proba(columns)
             expected = expected[:, 1:] if label == "logistic" else expected
         np.testing.assert_allclose(means, expected, atol=2e-4)
 

@@ -25,7 +25,9 @@ def test_the_engine_computes_what_the_map_says(kind):
     inside = np.abs(floats) < 255 * 2.0**-phi.exponent
     assert inside.mean() > 0.99
     # Weights of 16 bits and a rounding to 8; a hidden unit may be rounded too, but not a step or a leaf.
-    assert np.abs(numbers[:, :-1] - floats)[inside].max() < 2.0**-phi.exponent * (8 if kind == "random" else 2)
+    assert np.abs(numbers[:, :-1] - floats)[inside].max() < 2.0**-phi.exponent * (
+        8 if kind == "random" else 2
+    )
     assert (numbers[:, -1] == 1).all()
     assert found.features == cases.FEATURES
 

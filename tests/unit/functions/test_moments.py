@@ -19,6 +19,7 @@ from maskedlark.exact.moments import Representation
 from maskedlark.exact.network import Layer, Linear, Network
 from maskedlark.exact.quantise import Quantised
 from maskedlark.functions import model, weights
+from maskedlark.functions.function import AnyFunction
 from maskedlark.functions.moments import MAX_NUMBERS, Moments, MomentsQuery
 from maskedlark.ledger.errors import RequestIdReused
 from maskedlark.parameters.document import NoMechanism
@@ -188,6 +189,7 @@ def test_columns_of_one_release():
     made, sent = LINEAR
     for kind, longer in (("gaussian", 3), ("laplace", 1)):
         asked = Moments().ask(document(kind), arguments(made, sent, clip=1.0))
+        assert isinstance(asked, MomentsQuery)
         assert asked.representation.norm is (Norm.L2 if kind == "gaussian" else Norm.L1)
         top = 1 << 24
         found = [
@@ -214,7 +216,7 @@ def other_model(**changes):
 
 
 WIDE, OTHER = network(5, LOSSES), network()
-REFUSED = {
+REFUSED: dict[str, dict[str, Any]] = {
     "another tag": {"tag": "others"},
     "no tag": {"tag": ""},
     "an unknown key": {"extra": 1},
@@ -315,7 +317,7 @@ def test_larger_answers_are_refused_with_what_fits():
 def rig(tmp_path, **changes):
     """Helpers in memory, and a question's arguments."""
     made, sent = LINEAR
-    functions = {"moments": Moments()}
+    functions: dict[str, AnyFunction] = {"moments": Moments()}
     return stepping.Rig(tmp_path, document(**changes), functions=functions), arguments(made, sent, clip=1.0)
 
 

@@ -1,13 +1,19 @@
 """A caller divides a budget by what was seen: an exact search for the best way to do it."""
 
 import math
+from functools import cache
 
 import numpy as np
 import pytest
 
 from maskedlark.dp.accountant import Charge
 from maskedlark.dp.session_charge import SessionCharge
+from maskedlark.functions import Functions
+from maskedlark.functions.function import Function, SteppedFunction
+from maskedlark.ledger import budget
 from maskedlark.ledger.budget import Account, Entry
+from maskedlark.ledger.errors import DeltaExhausted
+from maskedlark.parameters.document import SINGLE
 from tests.unit.parameters import cases
 
 EPSILON = 3.0
@@ -91,5 +97,76 @@ def test_the_closed_form_is_for_single_gaussian_releases_alone():
     sums = cases.make(mechanisms={"sums": GAUSSIAN}, **alone)
     assert not Account(sums).mixed
     assert Account(cases.make(mechanisms={"sums": GAUSSIAN, "cells": LAPLACE}, **alone)).mixed
+    assert not Account(single(GAUSSIAN)).mixed
+    assert Account(single(LAPLACE)).mixed
     assert Account(make(GAUSSIAN, GAUSSIAN, GAUSSIAN)).mixed
     assert Account(cases.make()).mixed
+
+
+def single(sums, **stepped):
+    """Models, and no function that has steps."""
+    both = {name: {"epsilon": EPSILON, "delta": 1e-6} for name in ("adserver", "coalition")}
+    return cases.make(
+        k=1,
+        budget={"epsilon": EPSILON, "delta": 2e-6},
+        training=both,
+        mechanisms={"sums": sums, "moments": GAUSSIAN, "evaluation": GAUSSIAN, **stepped},
+    )
+
+
+@pytest.mark.parametrize("own", ["gradient", "mine"])
+def test_where_no_session_can_be_opened_none_has_a_part_of_delta(own):
+    """A function that is not known may have steps."""
+    without, stepped = single(GAUSSIAN), single(GAUSSIAN, **{own: GAUSSIAN})
+    for document, part in ((without, 0.0), (stepped, 2.5e-7)):
+        account = Account(document)
+        assert document.has_sessions == bool(part)
+        assert account.courses_delta("clicks") == part
+        assert account.delta("clicks") == 5e-7 - part
+        assert account.delta(None) == 1e-6
+        session = Entry("clicks", (b"one",), SessionCharge("gaussian", 9.0, 1.0, 1, 1, 1e-7), b"id")
+        assert account.fits(session) == bool(part)
+    assert isinstance(Account(without).refusal(session), DeltaExhausted)
+
+
+def test_single_functions_have_no_steps():
+    functions = Functions()
+    assert {name for name in functions if isinstance(functions[name], Function)} <= SINGLE
+    assert not [name for name in functions if name in SINGLE and isinstance(functions[name], SteppedFunction)]
+
+
+LOOKS = {"clicks": 6.5, "basket": 4.3, None: 7.1}
+"""Noise of a look, by stream."""
+
+
+def best_looks(document):
+    """The δ of a caller who chooses after each look, by the loss so far, in which stream to look next.
+
+    Exact, over everything that the account lets through. Backwards, from all that cannot be continued.
+    """
+    stop = np.maximum(0.0, -np.expm1(EPSILON - LOSSES))
+
+    @cache
+    def value(looks):
+        account, found = Account(document), [stop]
+        account.add(look(*each) for each in zip(LOOKS, looks, strict=True) if each[1])
+        for place, (stream, noise) in enumerate(LOOKS.items()):
+            if account.fits(look(stream, 1)):
+                more = tuple(count + (i == place) for i, count in enumerate(looks))
+                found.append(later(value(more), noise**-2))
+        return np.max(found, axis=0)
+
+    return float(np.interp(0.0, LOSSES, value((0, 0, 0))))
+
+
+def look(stream, count):
+    return Entry(stream, (b"seen",), Charge("gaussian", LOOKS[stream], count))
+
+
+def test_no_look_at_gaussian_answers_tells_which_stream_to_look_at_next(monkeypatch):
+    document = single(GAUSSIAN)
+    found, allowed = best_looks(document), document.budget.delta
+    assert 0.25 * allowed < found < allowed
+    # Were streams not added up, the same search would notice.
+    monkeypatch.setattr(budget, "_sum", budget._dearest)
+    assert best_looks(document) > 100 * allowed

@@ -117,6 +117,24 @@ def test_single_releases_of_both_kinds_are_charged_for_a_mixture_chosen_on_the_w
     database.close()
 
 
+def test_without_sessions_all_of_a_models_delta_and_the_closed_form_are_for_its_releases(tmp_path):
+    """Planners, ledgers and auditors find the same."""
+    gaussian = cases.settings()["mechanisms"]["gradient"]
+    mechanisms, budget = {"sums": gaussian, "moments": gaussian}, {"epsilon": 8.0, "delta": 2e-6}
+    document = cases.make(k=1, mechanisms=mechanisms, budget=budget)
+    ledger, database, _ = ledgers.at(tmp_path)
+    ledgers.freeze(ledger, database, document, DATASETS[0], purpose=Purpose.TRAIN)
+    asked = question(1, noise=8.0, kind="gaussian", tag="clicks", function="moments")
+    charged = ledger.charge(document, asked)
+    found = verify(ledgers.chain(ledger), document).spent()[document.digest.hex()]
+    database.close()
+    assert found.delta == 5e-7
+    assert found.epsilon == found.coalition == accountant.epsilon([Charge("gaussian", 8.0, 1)], 5e-7)
+    released = charged.receipt.claimed()
+    assert isinstance(released, ReleaseReceipt)
+    assert released.balance.spent_epsilon == found.epsilon
+
+
 def test_a_chain_made_again_by_its_own_helper_holds(chain):
     assert len(verify(rechained(chain, 0)).receipts) == 5
 

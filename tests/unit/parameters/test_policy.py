@@ -112,6 +112,12 @@ def test_local_noise_under_sums_that_have_noise_costs_nothing_more():
 
 LOCAL = {"fake_rate": 0.0, "decoys": [], "models": [without_noise(0.5)]}
 UNEVEN = {"adserver": {"epsilon": 4.0, "delta": 3e-7}, "coalition": {"epsilon": 32.0, "delta": 1e-6}}
+EVEN = {"adserver": {"epsilon": 4.0, "delta": 1e-6}, "coalition": {"epsilon": 4.0, "delta": 1e-6}}
+SINGLE = {
+    "sums": {"kind": "laplace", "noise_floor": 0.1},
+    "moments": {"kind": "gaussian", "noise_floor": 0.1},
+}
+MODELS_ALONE = {"values": [], "decoys": [], "fake_rate": 0.0, "models": settings()["models"][:1]}
 BOUNDED = {
     "both purposes": (make(), 40.0),
     "aggregation alone": (make(models=[], training=None, decoys=[], fake_rate=0.0), 8.0),
@@ -119,6 +125,8 @@ BOUNDED = {
     "training alone": (make(values=[], decoys=[], fake_rate=0.0, models=[without_noise(0.5)]), 32.5),
     "labels that are randomised": (make(**LOCAL), 40.5),
     "a delta that is shared out": (make(training=UNEVEN), 40.0),
+    "no sessions": (make(mechanisms=SINGLE), 8.0),
+    "no sessions, a low ceiling": (make(mechanisms=SINGLE, training=EVEN, **MODELS_ALONE), 4.0),
 }
 """Documents, and the ε that a source may cost a coalition under each."""
 
@@ -127,7 +135,9 @@ def dearest(document):
     """An account with the least noise that fits: training that hardly costs the ad server, then sums."""
     account, wishes = Account(document), list[tuple[str | None, SessionCharge | Charge]]()
     for tag in document.declared_models:
-        wishes.append((tag, SessionCharge("gaussian", 1.0, 1e-8, 4, 4, account.courses_delta(tag))))
+        delta = account.courses_delta(tag)
+        session = SessionCharge("gaussian", 1.0, 1e-8, 4, 4, delta) if delta else None
+        wishes.append((tag, session or Charge("gaussian", 1.0, 1)))
     if document.values:
         wishes.append((None, Charge("laplace", 1.0, 1)))
     for stream, charge in wishes:

@@ -51,7 +51,7 @@ class Asked:
 
     def explained(self, request, place=0):
         found = self.desks[place].explain(ORIGIN, request)
-        return json.loads(explanation.encode(found))
+        return json.loads(explanation.of(found).encode())
 
 
 @pytest.fixture

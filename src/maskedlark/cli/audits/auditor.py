@@ -1,5 +1,6 @@
 """An auditor's own records at real helpers."""
 
+import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -43,7 +44,7 @@ def audited(
 @contextmanager
 def frozen(scene: LocalCluster, purpose: Purpose, make: Callable[[Population], Reports]) -> Iterator[Client]:
     """Freeze the auditor's own reports at every helper; yields the client that may query them."""
-    made = make(scene.browsers())
+    made = make(scene.browsers(progress=sys.stderr.isatty()))
     scene.upload(batch[start : start + _UPLOAD] for batch in made for start in range(0, len(batch), _UPLOAD))
     with scene.client() as client:
         scene.freeze(client, {purpose: TAG})
