@@ -227,17 +227,19 @@ class CellLabels(ClassifierMixin, Released):  # type: ignore[misc]
         if y is not None:
             raise BadArguments("there is no y: labels stay with the helpers; call fit(X)")
         asked = self._question(X)
-        clusters = asked.clusters
-        # Before the charge: what fails for lack of memory fails here.
+        asked.arguments  # noqa: B018 - refuses what cannot be asked, before the graph takes its time
+        # The graph before the charge: what fails for lack of memory fails here.
         graph = Graph.of(asked.points, self.neighbours, self.seed)
         answered = self.client.ask(
             Cells(), asked.arguments, self.datasets, self.noise, self.epsilon, reuse=True
         )
         self.answered_, self.receipts_ = answered, answered.receipts
-        counts = asked.counts(answered)
+        return self._label(asked, asked.counts(answered), graph)
+
+    def _label(self, asked: CellQuestion, counts: Counts, graph: Graph) -> Self:
+        clusters, missing = asked.clusters, abs(1 / asked.real_records - 1 / len(asked.rows)) / 4
         self.cells_, self.counts_ = clusters.cells, counts.numbers
         self.soft_: Soft = soft_labels.smooth(counts, clusters, graph)
-        missing = abs(1 / max(asked.real_records, 1.0) - 1 / len(asked.rows)) / 4
         self.error_: LabelError = soft_labels.error(counts, clusters, graph, missing, self.seed)
         self.classes_ = np.array(asked.label.values)
         self.space_, self._known = asked.space, (asked.points[graph.reference], self.soft_[graph.reference])

@@ -154,7 +154,7 @@ class _Linear(Released):
 class LogisticRegression(ClassifierMixin, _Linear):  # type: ignore[misc]
     """Of a binary label, logistic; of a categorical one, softmax."""
 
-    score = _Released.score  # Not the mixin's.
+    score = Released.score  # Not the mixin's.
 
     def predict_proba(self, X: Any) -> Floats:  # noqa: ANN401, N803
         """The probability of every class: (n, classes)."""
@@ -169,7 +169,7 @@ class LogisticRegression(ClassifierMixin, _Linear):  # type: ignore[misc]
 class LinearRegression(RegressorMixin, _Linear):  # type: ignore[misc]
     """Least squares of a number."""
 
-    score = _Released.score
+    score = Released.score
 
     _family: ClassVar[Family | None] = LEAST_SQUARES
 
@@ -177,6 +177,6 @@ class LinearRegression(RegressorMixin, _Linear):  # type: ignore[misc]
 class PoissonRegressor(RegressorMixin, _Linear):  # type: ignore[misc]
     """Of a count, or another number of 0 or more, the logarithm of whose mean is linear."""
 
-    score = _Released.score
+    score = Released.score
 
     _family: ClassVar[Family | None] = POISSON

@@ -50,23 +50,21 @@ class Graph:
     """(n, n): times labels, the mean of the neighbours'."""
     reference: NDArray[np.intp]
     """A block's rows: others are compared with them."""
-    neighbours: int
 
     @classmethod
     def of(cls, points: Points, neighbours: int, seed: int) -> "Graph":
         """Exact within blocks. The rows' order is drawn: a block is like all rows."""
         count, order = len(points), np.random.default_rng(seed).permutation(len(points))
         blocks = np.array_split(order, -(-count // BLOCK))
-        neighbours = max(0, min(neighbours, min(map(len, blocks)) - 1))
-        nearest = np.empty((count, neighbours), np.int32)
-        for block in blocks if neighbours else ():
-            nearest[block] = block[_nearest(points[block], None, neighbours)]
-        ends = np.arange(0, nearest.size + 1, max(1, neighbours))[: count + 1]
-        share = np.full(nearest.size, 1 / max(1, neighbours), np.float32)
-        mean = sparse.csr_array((share, nearest.ravel(), ends), shape=(count, count))
-        return cls(
-            mean if neighbours else sparse.eye_array(count, format="csr"), blocks[0], max(1, neighbours)
-        )
+        neighbours = min(neighbours, min(map(len, blocks)) - 1)
+        nearest = np.arange(count)[:, None]  # Without neighbours a row keeps its own.
+        if neighbours:
+            nearest = np.empty((count, neighbours), np.intp)
+            for block in blocks:
+                nearest[block] = block[_nearest(points[block], None, neighbours)]
+        share = np.full(nearest.size, 1 / nearest.shape[1], np.float32)
+        ends = np.arange(0, nearest.size + 1, nearest.shape[1])
+        return cls(sparse.csr_array((share, nearest.ravel(), ends), (count, count)), blocks[0])
 
 
 def nearest_mean(known: Points, labels: Soft, points: Points, neighbours: int) -> Soft:
