@@ -27,7 +27,7 @@ from maskedlark.dp import intervals
 from maskedlark.errors import BadArguments
 from maskedlark.exact.cells import Largest
 from maskedlark.features.encoder import Encoder
-from maskedlark.fitting import asking, soft_labels
+from maskedlark.fitting import asking, maps, soft_labels
 from maskedlark.fitting.clusters import Clusters, Points, Space
 from maskedlark.fitting.estimators import Released
 from maskedlark.fitting.maps import Bytes, Map
@@ -207,8 +207,8 @@ class CellLabels(ClassifierMixin, Released):  # type: ignore[misc]
         `label`: which of the model's labels, binary or categorical. `datasets`: all that are frozen by
         default. `encoder`: the one that made browsers' bytes; without it, rows are bytes. `space`: where rows
         are compared, a network that helpers can run too, made without labels (`examples/`), or a map of
-        `fitting`; principal components by default. `cells`: how many; chosen by default. `neighbours`: over
-        how many labels are smoothed.
+        `fitting`; by default principal components of bytes, and of a table with its encoder the map
+        `buckets`. `cells`: how many; chosen by default. `neighbours`: over how many labels are smoothed.
         """
         self.client, self.tag, self.epsilon, self.noise = client, tag, epsilon, noise
         self.label, self.datasets, self.encoder = label, datasets, encoder
@@ -271,4 +271,7 @@ class CellLabels(ClassifierMixin, Released):  # type: ignore[misc]
         records = self.client.records(document, digests, self.tag)
         if records < document.k:
             raise TooFewRecords(f"{records} records of {self.tag}, and k is {document.k}")
-        return CellQuestion(self, document, rows, Space.of(self.space, rows), noise, records)
+        space = self.space
+        if space is None and self.encoder is not None:
+            space = maps.fit(rows, self.encoder.names, "buckets", self.seed)
+        return CellQuestion(self, document, rows, Space.of(space, rows), noise, records)

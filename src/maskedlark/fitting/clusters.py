@@ -58,7 +58,8 @@ class Space:
         for start in range(0, len(some), _EXACT):
             block = some[start : start + _EXACT].astype(np.float32)
             square += block.T @ block
-        vectors = np.linalg.eigh(square / len(some) - np.outer(mean, mean))[1]
+        with _alone():
+            vectors = np.linalg.eigh(square / len(some) - np.outer(mean, mean))[1]
         axes = vectors[:, ::-1][:, :COMPONENTS].T
         scale = 2.0**-FEATURE_EXPONENT
         return cls(_linear(axes, -axes @ mean * scale), collapsed=True)
@@ -116,7 +117,8 @@ class Space:
             weight, bias = (each.detach().float().numpy() for each in self.module.parameters())
             for start in range(0, len(rows), BLOCK):
                 some = rows[start : start + BLOCK].astype(np.float32)
-                blocks.append(some @ (weight.T * np.float32(2.0**-FEATURE_EXPONENT)) + bias)
+                with _alone():
+                    blocks.append(some @ (weight.T * np.float32(2.0**-FEATURE_EXPONENT)) + bias)
             return np.concatenate(blocks)
         layout = forward_layout(*self.sent(np.zeros((1, self.width)), rows))
         place, unit = devices.ready("cpu"), 2.0 ** -layout.layers[-1].input_exponent
@@ -171,9 +173,8 @@ class Clusters:
     ) -> "Clusters":
         """So many clusters, without those of fewer than `least` rows: their rows move to the next nearest."""
         some = points[:: -(-len(points) // SAMPLE)]
-        # On one thread: the order of sums must not make another question. Random starts make cells of more
-        # even sizes than k-means++, which begins at outliers.
-        with threadpool_limits(1), warnings.catch_warnings():
+        # Random starts make cells of more even sizes than k-means++, which begins at outliers.
+        with _alone(), warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # Of equal rows: empty clusters are dropped.
             means = KMeans(count, init="random", n_init=1, max_iter=_STEPS, random_state=seed).fit(some)
         network, weights = space.sent(means.cluster_centers_.astype(np.float64), rows)
@@ -198,6 +199,11 @@ class Clusters:
 def run(network: Network, weights: Quantised, rows: Bytes) -> exact.Cells:
     """The cell of every row, as helpers compute it."""
     return exact.cells(network, weights, rows, [exact.Largest(0, network.layers[-1].linear.outputs)])[0]
+
+
+def _alone() -> threadpool_limits:
+    """On one thread: the order of sums must not make another question."""
+    return threadpool_limits(1)
 
 
 def _linear(weight: Floats, bias: Floats) -> nn.Linear:
