@@ -1,8 +1,9 @@
 """Make the test vectors of what helpers have in common, version 2: `python -m vectors.of_helpers`.
 
-Batches, masks and moments have to be the same to the bit at every helper, whoever wrote it.
+Batches, masks, moments and cells have to be the same to the bit at every helper, whoever wrote it.
 """
 
+import json
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -13,13 +14,16 @@ from maskedlark.core.declared import Bytes, Model
 from maskedlark.core.labels import LabelSpace
 from maskedlark.core.purpose import Purpose
 from maskedlark.core.records import TrainingRecords
+from maskedlark.exact import cells as exact
 from maskedlark.exact.clip import Norm
 from maskedlark.exact.losses import BinaryCrossEntropy, Loss, SoftmaxCrossEntropy, SquaredError
 from maskedlark.exact.moments import Representation
 from maskedlark.exact.network import Layer, Linear, Network
-from maskedlark.exact.operations import Dropout, Identity, Tanh
+from maskedlark.exact.operations import Dropout, Identity, Relu, Tanh
 from maskedlark.exact.quantise import Quantised
 from maskedlark.functions import model, weights
+from maskedlark.functions.cells import CellsQuery, CellTable, DescribedTable
+from maskedlark.functions.function import Part
 from maskedlark.functions.moments import MomentsQuery
 from maskedlark.randomness import FixedRandomness
 from maskedlark.release import zero_sum
@@ -134,30 +138,49 @@ def _moments(
     values[network.size - last.outputs * (last.inputs + (last.bias is not None)) :] = 0
     sent = Quantised(values, (6,) * len(network.parameters), hidden)
     spaces = tuple(_SPACES[_LOSSES.index(loss)] for loss in network.losses)
-    declared, count = Model("m", (Bytes(4),), spaces, policy), 5
-    features = sharing.random_rows(count, 4, rng).copy()
-    features[:2] = [[0], [255]]
-    labels = [np.array(space.values)[rng.below(len(space), count)] for space in spaces]
-    shown, secrets = declared.mask(labels, np.arange(count) != 3, rng)
-    ids = sharing.random_rows(count, 16, rng)
-    carried = sharing.split(secrets, ids, Purpose.TRAIN, helpers, rng).carried()
-    shares = [
-        sharing.recover(own, ids, Purpose.TRAIN, place, secrets.shape[1]) for place, own in enumerate(carried)
-    ]
+    records = _records(helpers, 5, Model("m", (Bytes(4),), spaces, policy), rng)
     phi = Representation(network, sent, clip, norm, fraction)
     query = MomentsQuery("m", network, sent, phi, spaces, tuple(range(len(spaces))))
-    answers = [query.share_of(TrainingRecords(ids, features, tuple(shown), own)) for own in shares]
-    rows = phi.rows(features)
+    answers = [query.share_of(own) for own in records]
+    rows = phi.rows(records[0].features)
     return {
         "model": model.describe(network, fraction).model_dump(mode="json"),
         "weights": weights.encode(sent).hex(),
         "clip": clip,
         "norm": str(norm),
-        "features": [row.tobytes().hex() for row in features],
+        "features": [row.tobytes().hex() for row in records[0].features],
         "numbers": rows.numbers.tolist(),
         "factors": rows.factors.tolist(),
-        "candidates": [column.tolist() for column in shown],
-        "shares": [[[str(number) for number in row] for row in own] for own in shares],
+        **_written(records, answers),
+    }
+
+
+def _records(helpers: int, count: int, declared: Model, rng: FixedRandomness) -> list[TrainingRecords]:
+    """What each helper holds: features of 0, of 255 and of anything; the fourth record is a fake."""
+    features = sharing.random_rows(count, declared.features, rng).copy()
+    features[:2] = [[0], [255]]
+    labels = [np.array(space.values)[rng.below(len(space), count)] for space in declared.labels]
+    shown, secrets = declared.mask(labels, np.arange(count) != 3, rng)
+    ids = sharing.random_rows(count, 16, rng)
+    carried = sharing.split(secrets, ids, Purpose.TRAIN, helpers, rng).carried()
+    return [
+        TrainingRecords(
+            ids,
+            features,
+            tuple(shown),
+            sharing.recover(own, ids, Purpose.TRAIN, place, secrets.shape[1]),
+        )
+        for place, own in enumerate(carried)
+    ]
+
+
+def _written(
+    records: Sequence[TrainingRecords], answers: Sequence[Sequence[field.FieldArray]]
+) -> dict[str, object]:
+    """Masks, each helper's columns of numbers, and what they add up to."""
+    return {
+        "candidates": [column.tolist() for column in records[0].candidates],
+        "shares": [[[str(number) for number in row] for row in own.shares] for own in records],
         "answers": [[[str(number) for number in column] for column in own] for own in answers],
         "sums": [
             [str(number) for number in field.to_signed(sharing.combine(list(column)))]
@@ -166,7 +189,62 @@ def _moments(
     }
 
 
-FILES: dict[str, Callable[[], Vectors]] = {"batches": drawn, "answer-masks": masks, "moments": moments}
+def cells() -> Vectors:
+    """A helper's share of labels by cell, from its masks, before noise: every kind, ties, and edges hit."""
+    one = Network((Layer(Linear("w0", None, 4, 3)),), ())
+    deep = (Layer(Linear("w0", "b0", 4, 3)), Layer(Linear("w1", "b1", 3, 5), Relu()))
+    largest: dict[str, object] = {"kind": "largest", "first": 0, "count": 3}
+    hashed: dict[str, object] = {"kind": "hash", "features": [0, 3], "count": 4}
+    # The first two outputs of `one` are equal, and a row of 255 is 255 / 256 at each.
+    tie = Quantised(np.array([64, 0, 0, 0] * 2 + [0, 64, 0, 0], np.int16), (6,), ())
+    edges: dict[str, object] = {"kind": "buckets", "output": 0, "edges": [0.25, 255 / 256, 1.0]}
+    rng = FixedRandomness(b"weights of cells")
+    made = Network(deep, _LOSSES)
+    sent = Quantised(rng.below(255, made.size).astype(np.int16) - 127, (6,) * 4, (6,))
+    wide = Quantised(rng.below(2000, made.size).astype(np.int16) - 1000, (9,) * 4, (6,), 16)
+    some: dict[str, object] = {"kind": "buckets", "output": 4, "edges": [-2.5, 0.0, 1e-9, 3.0]}
+    own = [{"label": 0, "cells": some, "ones": True}, {"label": 1, "cells": largest | {"first": 1}}]
+    return [
+        _cells(2, one, tie, [{"cells": largest}, {"cells": edges}, {"cells": edges, "ones": True}], All()),
+        _cells(3, None, None, [{"cells": hashed}, {"label": 1, "cells": hashed | {"count": 7}}], All()),
+        _cells(3, made, sent, [*own, {"label": 2, "cells": hashed}], All()),
+        _cells(2, made, wide, [*own, {"label": 2, "cells": some}], Pair()),
+    ]
+
+
+def _cells(
+    helpers: int,
+    network: Network | None,
+    sent: Quantised | None,
+    asked: list[dict[str, object]],
+    policy: CandidatePolicy,
+) -> dict[str, object]:
+    rng = FixedRandomness(f"cells of {helpers}, {len(asked)}, {policy}".encode())
+    records = _records(helpers, 8, Model("m", (Bytes(4),), _SPACES, policy), rng)
+    described = [DescribedTable.model_validate_json(json.dumps(table)) for table in asked]
+    tables = tuple(
+        CellTable(each.label, _SPACES[each.label], each.cells.partition(), each.ones) for each in described
+    )
+    query = CellsQuery("m", network, sent, tables, Part("training", 0.5))
+    answers = [[table.shares[0][0] for table in query.share([own], 1)] for own in records]
+    found = exact.cells(network, sent, records[0].features, [each.partition for each in tables])
+    return {
+        "model": None if network is None else model.describe(network).model_dump(mode="json"),
+        "weights": None if sent is None else weights.encode(sent).hex(),
+        "spaces": [space.values for space in _SPACES],
+        "tables": [each.model_dump(mode="json") for each in described],
+        "features": [row.tobytes().hex() for row in records[0].features],
+        "cells": [each.tolist() for each in found],
+        **_written(records, answers),
+    }
+
+
+FILES: dict[str, Callable[[], Vectors]] = {
+    "batches": drawn,
+    "answer-masks": masks,
+    "moments": moments,
+    "cells": cells,
+}
 
 
 def text(name: str) -> str:

@@ -1,6 +1,7 @@
 """Cells equal their slow twin, and their tables too, whatever the network, partition, space and policy."""
 
 from dataclasses import dataclass
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -85,7 +86,7 @@ def asked(draw: st.DrawFn, bits: int = 8) -> Case:
     return Case(bare, weights, helpers, tuple(tables))
 
 
-def plain(partition: Partition) -> dict:
+def plain(partition: Partition) -> dict[str, Any]:
     kind = {Largest: "largest", Buckets: "buckets", Hashed: "hash"}[type(partition)]
     return {"kind": kind, **vars(partition)}
 
@@ -117,14 +118,16 @@ def check_case(case: Case, block: int, k: int) -> None:
     )
     for number, table in enumerate(case.tables):
         given = net, plain(table.partition)
-        rest = table.label, list(table.space.values), table.ones
-        first, sizes = twin.cells(*given, twin_records(case.helpers[0]), *rest)
+        space = list(table.space.values)
+        first, sizes = twin.cells(
+            *given, twin_records(case.helpers[0]), label=table.label, space=space, ones=table.ones
+        )
         kept = [cell for cell, size in enumerate(sizes) if size >= k]
         own = [each[number] for each in shares]
         assert all(list(each.rows) == [(cell,) for cell in kept] for each in own)
         assert own[0].records.tolist() == [sizes[cell] for cell in kept]
         assert own[0].shares[0].tolist() == [first[cell] for cell in kept]
-        expected, _ = twin.cells(*given, twin_records(truth), *rest)
+        expected, _ = twin.cells(*given, twin_records(truth), label=table.label, space=space, ones=table.ones)
         total = field.to_signed(add([each.shares[0] for each in own]))
         assert total.tolist() == [expected[cell] for cell in kept]
         assert (total.sum(axis=1) <= own[0].records).all(), "a fake is in the cell, and counts 0"

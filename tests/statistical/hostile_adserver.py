@@ -154,7 +154,7 @@ class HostileAdServer:
         return found
 
     def held_out(self, *digests: str, share: float = 0.5) -> int:
-        """How many records a helper says an evaluation would be over. Nothing is charged for that."""
+        """How many records a helper says cells would be over. Nothing is charged for that."""
         arguments = CellsArguments(
             tag=TAG,
             model=model.describe(self.network, 20, 0),

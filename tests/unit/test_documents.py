@@ -114,6 +114,7 @@ def test_every_mutant_is_of_a_claim_or_of_none_for_a_reason():
         # Of these availability depends, which is not claimed.
         "an upload: never waits for the parameter service",
         "an upload: a report is not refused for want of a document",
+        "a cell: an answer has no more rows than cells",
     }
     assert promised - shown == of_no_claim
 

@@ -92,3 +92,43 @@ def test_moments_of_all_shapes_are_among_the_vectors():
     assert {each["norm"] for each in made} == {"l1", "l2"}
     factors = [(each["model"]["fraction"], factor) for each in made for factor in each["factors"]]
     assert {True, False} == {factor == 1 << fraction for fraction, factor in factors}
+
+
+@pytest.mark.parametrize("vector", load("cells", SECOND))
+def test_cells(vector):
+    net = None
+    if vector["model"] is not None:
+        network = model.decode(vector["model"]).network
+        net = twin_network(network, weights.decode(network, bytes.fromhex(vector["weights"])))
+    features = [list(bytes.fromhex(row)) for row in vector["features"]]
+    widths = [len(shown[0]) for shown in vector["candidates"]]
+    for number, (table, found) in enumerate(zip(vector["tables"], vector["cells"], strict=True)):
+        assert [exact.cell(net, table["cells"], row) for row in features] == found
+        label = table["label"]
+        first = sum(widths[:label])
+        for shares, answer in zip(vector["shares"], vector["answers"], strict=True):
+            records = [
+                {
+                    "features": row,
+                    "candidates": {label: own},
+                    "masks": {label: list(map(int, masks[first : first + len(own)]))},
+                }
+                for row, own, masks in zip(features, vector["candidates"][label], shares, strict=True)
+            ]
+            counted, _ = exact.cells(
+                net, table["cells"], records, label, vector["spaces"][label], table["ones"]
+            )
+            assert [str(each) for row in counted for each in row] == answer[number]
+        columns = zip(*(answer[number] for answer in vector["answers"]), strict=True)
+        assert [str(sum(map(int, column)) % exact.P) for column in columns] == vector["sums"][number]
+        counts = list(map(int, vector["sums"][number]))
+        assert min(counts) >= 0
+        assert table["ones"] or sum(counts) == len(features) - 1, "one is a fake"
+
+
+def test_cells_of_all_kinds_are_among_the_vectors():
+    made = load("cells", SECOND)
+    tables = [table for each in made for table in each["tables"]]
+    assert {table["cells"]["kind"] for table in tables} == {"largest", "buckets", "hash"}
+    assert {table["ones"] for table in tables} == {True, False}
+    assert {len(each["shares"]) for each in made} == {2, 3}

@@ -1,6 +1,6 @@
 """Networks in integers: the same masked gradient, bit for bit, on every machine (`docs/EXACT.md`).
 
-Gradients and evaluations are run by helpers; models are read and weights quantised by the ad server.
+Gradients, moments and cells are run by helpers; models are read and weights quantised by the ad server.
 """
 
 VERSION = 2

@@ -25,6 +25,8 @@ from maskedlark.exact.network import Network
 from maskedlark.exact.quantise import Quantised
 
 _HASH = b"maskedlark v2 cell"
+_AT_ONCE = 1 << 24
+"""The most sums of a layer in memory: a network may have as many outputs as records have bytes."""
 Cells = NDArray[np.int64]
 
 
@@ -37,13 +39,9 @@ class Largest:
 
     def of(self, sums: Tensor, exponent: int) -> Cells:  # noqa: ARG002
         """From the output layer's sums (n, outputs), integers of this exponent."""
-        own = sums[:, self.first : self.first + self.count]
-        if own.device.type == "cpu":
-            # Numpy promises the first of equal ones, torch does not.
-            first: Cells = own.numpy().argmax(axis=1)
-            return first
-        places = torch.arange(self.count, device=own.device).expand_as(own)
-        return torch.where(own == own.amax(dim=1, keepdim=True), places, self.count).amin(dim=1).cpu().numpy()
+        # Numpy promises the first of equal ones, torch does not.
+        cells: Cells = sums[:, self.first : self.first + self.count].cpu().numpy().argmax(axis=1)
+        return cells
 
 
 @dataclass(frozen=True)
@@ -121,10 +119,12 @@ def _of_outputs(
     check_features(network, features)
     layout = forward_layout(network, weights)
     forward, exponent = Forward(layout, place), layout.layers[-1].sum_exponent
+    widest = max(layer.linear.outputs for layer in network.layers)
+    block = max(1, min(BLOCK, _AT_ONCE // widest))
     blocks: dict[int, list[Cells]] = {number: [np.empty(0, np.int64)] for number in partitions}
     with devices.exact(place):
-        for start in range(0, len(features), BLOCK):
-            sums = forward.sums(devices.tensor(features[start : start + BLOCK], place))
+        for start in range(0, len(features), block):
+            sums = forward.sums(devices.tensor(features[start : start + block], place))
             for number, partition in partitions.items():
                 blocks[number].append(partition.of(sums, exponent))
     return {number: np.concatenate(own) for number, own in blocks.items()}

@@ -16,7 +16,7 @@ class WeightsDoNotFit(NotDeclared):
 
 
 class RecordsDoNotFit(NotDeclared):
-    """Features, candidates, masks or report ids whose form is not that of the network."""
+    """Features, candidates, masks, report ids or cells whose form is not that of the network."""
 
 
 class TooWide(FieldOverflow):

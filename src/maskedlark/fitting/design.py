@@ -1,8 +1,8 @@
 """Which map and clip, before anything is spent: a Bayesian experiment that looks at no label.
 
-Assume a truth of a stated spread: half linear in the columns, a third in steps of them, the rest in leaves of
-pairs. A release with the plan's noise then explains a share of the truth's variance that has a closed form
-(all is linear and normal). The map and the clip that explain most are taken. Run by the ad server.
+Assume a truth of a stated spread: a third of its variance linear in the columns, a third in steps of them, a
+third in leaves of pairs. A release with the plan's noise then explains a share of that variance, which has a
+closed form (all is linear and normal). The map and clip that explain most are taken. Run by the ad server.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ SAMPLE = 5000
 """So many rows decide."""
 QUANTILES = (0.25, 0.5, 0.9)
 """Of the norms of φ: candidates for the clip."""
-_SHARES = (0.5, 0.3, 0.2)
+_SHARES = (1 / 3, 1 / 3, 1 / 3)
 _TRUTHS, _DRAWS, _POINTS = 8, 8, 161
 
 

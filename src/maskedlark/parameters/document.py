@@ -43,7 +43,7 @@ MAX_COMMAS = 1 << 15
 OLDER = "a document of format {} is no longer accepted: begin a new chain with a new draft"
 SUMS = "sums"
 """The one function of reports to aggregate that a document must know; all others are taken to train."""
-SINGLE = frozenset({SUMS, "cells", "evaluation", "moments"})
+SINGLE = frozenset({SUMS, "cells", "moments"})
 """Functions that are asked by single queries alone. Any other, an operator's too, may open sessions."""
 MAX_LABELS_OF_ALL = 1 << 18
 TAIL = 64

@@ -7,7 +7,7 @@ evaluated.labels[0].calibration()    for every bucket of predicted probability: 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,8 @@ from maskedlark.core.labels import LabelSpace
 from maskedlark.dp import intervals
 from maskedlark.errors import BadArguments
 from maskedlark.exact.losses import BinaryCrossEntropy, Loss, SoftmaxCrossEntropy
+from maskedlark.exact.network import Network
+from maskedlark.exact.quantise import Quantised
 from maskedlark.functions import model as described
 from maskedlark.functions import weights
 from maskedlark.functions.cells import (
@@ -77,29 +79,43 @@ def evaluate(
     asked, share, rows = _asked(model, loss, tag)
     share = 0.0 if part == "all" else share if held_out is None else held_out
     lacking = part != "all" and not 0 < share < 1
-    plans.refuse(
-        (lacking, f"part={part!r} goes with held_out, the share that the run kept out of batches"),
-        (buckets < 1, "a score is in one of 1 or more buckets"),
-    )
+    plans.refuse((lacking, f"part={part!r} goes with held_out, the share that the run kept out of batches"))
     document, _ = client.frozen_to_train(datasets)
-    declared = document.trained(asked.tag)
-    check_encoder(declared, asked.encoder)
-    spaces = [label.space() for label in declared.labels]
+    check_encoder(document.trained(asked.tag), asked.encoder)
     features = described.byte_features(document, asked.tag)
     network = networks.network(asked.model, networks.losses(asked.loss, asked.model), features)
     sent = networks.quantised(network, asked.model, rows if sample is None else sample, bits)
+    options = {"datasets": datasets, "noise": noise, "epsilon": epsilon}
+    return measure(client, asked.tag, network, sent, buckets, part, share, **options)
+
+
+def measure(
+    client: Client,
+    tag: str,
+    network: Network,
+    sent: Quantised,
+    buckets: int = BUCKETS,
+    part: Which = "all",
+    held_out: float = 0.0,
+    **options: Any,  # noqa: ANN401 - datasets, noise and epsilon of `client.ask`
+) -> Evaluated:
+    """Ask helpers for histograms of this network with these weights, and measure."""
+    plans.refuse((buckets < 1, "a score is in one of 1 or more buckets"))
+    document, _ = client.frozen_to_train(options.get("datasets"))
+    spaces = [label.space() for label in document.trained(tag).labels]
+    labels = enumerate(zip(network.losses, network.columns, spaces, strict=False))
     arguments = CellsArguments(
-        tag=asked.tag,
+        tag=tag,
         model=described.describe(network),
         weights=weights.to_text(sent),
         tables=tuple(
-            DescribedTable(label=label, cells=_cells(network.losses[label], columns.start, space, buckets))
-            for label, (columns, space) in enumerate(zip(network.columns, spaces, strict=False))
+            DescribedTable(label=label, cells=_cells(loss, columns.start, space, buckets))
+            for label, (loss, columns, space) in labels
         ),
         part=part,
-        held_out=share,
+        held_out=held_out,
     )
-    answered = client.ask(Cells(), arguments.model_dump(mode="json"), datasets, noise, epsilon)
+    answered = client.ask(Cells(), arguments.model_dump(mode="json"), **options)
     each_label = zip(network.losses, spaces, arguments.tables, answered.tables, strict=True)
     return Evaluated(tuple(_measured(answered, *each) for each in each_label), answered)
 

@@ -11,7 +11,7 @@ import torch
 
 from maskedlark.core import field
 from maskedlark.exact import device, digits
-from maskedlark.exact.cells import Buckets, Largest, cells
+from maskedlark.exact.cells import Buckets, Largest, Partition, cells
 from maskedlark.exact.clip import Clip, Norm
 from maskedlark.exact.gradient import Records, gradient
 from maskedlark.exact.losses import BinaryCrossEntropy, Loss, SoftmaxCrossEntropy, SquaredError
@@ -46,7 +46,11 @@ def compare(name: str, network: Network, rows: int, bits: int, norm: Norm) -> bo
     records, clip = records_of(network, rows, rows), Clip(0.25, norm, fraction=10, depth=rows % 3)
     wanted = gradient(network, weights, records, clip)
     outputs = network.layers[-1].linear.outputs
-    partitions = [Largest(0, outputs), Largest(outputs - 1, 1), Buckets(0, (-0.5, 0.0, 0.25))]
+    partitions: list[Partition] = [
+        Largest(0, outputs),
+        Largest(outputs - 1, 1),
+        Buckets(0, (-0.5, 0.0, 0.25)),
+    ]
     same = all(
         (gradient(network, weights, records, clip, device=name, block=block) == wanted).all()
         for block in (1 << 20, 311)

@@ -11,7 +11,7 @@ from maskedlark.core.declared import Bytes, Model
 from maskedlark.core.labels import LabelSpace
 from maskedlark.core.purpose import Purpose
 from maskedlark.exact import layout
-from maskedlark.exact.cells import Buckets, Hashed, Largest, cells, counts
+from maskedlark.exact.cells import Buckets, Hashed, Largest, Partition, cells, counts
 from maskedlark.exact.errors import RecordsDoNotFit, TooWide
 from maskedlark.exact.losses import BinaryCrossEntropy, SoftmaxCrossEntropy, SquaredError
 from maskedlark.exact.network import Layer, Linear, Network
@@ -79,7 +79,7 @@ def test_nothing_is_in_no_cell() -> None:
 
 def test_losses_do_not_matter() -> None:
     bare = Network(network.layers, ())
-    wanted = [Largest(1, 3), Buckets(4, (-0.5, 0.5))]
+    wanted: list[Partition] = [Largest(1, 3), Buckets(4, (-0.5, 0.5))]
     for one, other in zip(
         cells(bare, weights, features, wanted), cells(network, weights, features, wanted), strict=True
     ):
@@ -89,7 +89,7 @@ def test_losses_do_not_matter() -> None:
 
 def test_shares_add_up_to_the_counts() -> None:
     spaces = (LabelSpace.binary(), LabelSpace.categorical(3), LabelSpace.integers(-1, 1))
-    partitions = [Buckets(0, (-0.1, 0.0, 0.2)), Largest(1, 3), Hashed((0, 3), 4)]
+    partitions: list[Partition] = [Buckets(0, (-0.1, 0.0, 0.2)), Largest(1, 3), Hashed((0, 3), 4)]
     model, rng = Model("tag", (Bytes(5),), spaces), np.random.default_rng(6)
     labels = [rng.choice(np.array(space.values), 60) for space in spaces]
     real, secret = rng.random(60) < 0.9, FixedRandomness(b"cells")

@@ -4,6 +4,7 @@ import base64
 import json
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from maskedlark.exact.network import Layer, Linear, Network
 from maskedlark.exact.quantise import Quantised
 from maskedlark.functions import model, weights
 from maskedlark.functions.cells import MAX_NUMBERS, Cells, CellsArguments, DescribedHash, DescribedTable
-from maskedlark.functions.function import Part
+from maskedlark.functions.function import Group, Part
 from maskedlark.randomness import FixedRandomness
 from maskedlark.release.messages import MAX_REQUEST, Request
 from maskedlark.web import problem
@@ -36,7 +37,7 @@ MADE = network(losses=LOSSES)
 BUCKETS = {"kind": "buckets", "output": 0, "edges": [-0.5, 0.0, 0.5]}
 LARGEST = {"kind": "largest", "first": 1, "count": 3}
 HASH = {"kind": "hash", "features": [0, 3], "count": 6}
-TABLES = [
+TABLES: list[dict[str, Any]] = [
     {"cells": BUCKETS},
     {"cells": BUCKETS, "ones": True},
     {"label": 1, "cells": LARGEST},
@@ -333,6 +334,7 @@ def test_the_ad_server_reads_both_forms():
     assert asked.dense(rows, numbers).tolist() == [[0, 0], [5, 6], [0, 0], [7, 8]]
     assert asked.dense([], np.zeros((0, 2), np.int64)).tolist() == [[0, 0]] * 4
     assert asked.dense([()], np.arange(8)[None]).tolist() == [[0, 1], [2, 3], [4, 5], [6, 7]]
-    for strange in ([(1,), (4,)], [(-1,), (3,)], [(1,), (1,)], [("1",), (3,)]):
+    others: list[list[Group]] = [[(1,), (4,)], [(-1,), (3,)], [(1,), (1,)], [("1",), (3,)]]
+    for strange in others:
         with pytest.raises(WrongType, match="cells that were not asked for"):
             asked.dense(strange, numbers)

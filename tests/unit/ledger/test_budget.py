@@ -110,7 +110,7 @@ def single(sums, **stepped):
         k=1,
         budget={"epsilon": EPSILON, "delta": 2e-6},
         training=both,
-        mechanisms={"sums": sums, "moments": GAUSSIAN, "evaluation": GAUSSIAN, **stepped},
+        mechanisms={"sums": sums, "moments": GAUSSIAN, "cells": GAUSSIAN, **stepped},
     )
 
 

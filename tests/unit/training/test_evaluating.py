@@ -26,7 +26,7 @@ SIGMAS = 6.0
 """One false alarm in 10^8 for each comparison, were the seeds fresh; they are fixed."""
 
 
-def client(folder, *losses, helpers=2, floor=0.5):
+def client(folder, *losses, helpers=2, floor=0.5, **changes):
     models = [
         {
             "tag": "clicks",
@@ -40,7 +40,9 @@ def client(folder, *losses, helpers=2, floor=0.5):
         "gradient": {"kind": "gaussian", "noise_floor": floor},
         "cells": {"kind": "gaussian", "noise_floor": floor},
     }
-    document = stepping.document(helpers, models=models, decoys=[], fake_rate=0.0, mechanisms=mechanisms)
+    document = stepping.document(
+        helpers, models=models, decoys=[], fake_rate=0.0, mechanisms=mechanisms, **changes
+    )
     return Evaluator(folder, document, (400, 200))
 
 
@@ -79,6 +81,32 @@ def test_a_binary_label(tmp_path, helpers):
     assert np.abs(label.counts - exact).max() < SIGMAS * label.deviation + 3
     assert label.deviation / 2 < (label.counts - exact).std() < 2 * label.deviation
     assert str(found).startswith("AUC")
+    asked.close()
+
+
+def test_over_all_records_a_bucket_below_k_is_empty_and_over_a_part_it_is_not(tmp_path):
+    """The same buckets of probability in both: edges are logits."""
+    huge = {"epsilon": 1e6, "delta": 1e-3}
+    room = {"budget": huge, "training": {"adserver": huge, "coalition": huge}}
+    asked, model = client(tmp_path, "bce", floor=5e-3, **room), linear(1)
+    saved = Predictor(model, "bce", "clicks")
+    (whole,) = evaluate(asked, saved, buckets=50).labels
+    # Everybody is in the part: the share that is out is not 0, but small.
+    (part,) = evaluate(asked, saved, buckets=50, part="training", held_out=1e-12).labels
+    assert isinstance(whole, Binary)
+    assert isinstance(part, Binary)
+    held = np.concatenate([each["clicks"].features for each in asked.rig.truth])
+    scores = saved.predict(held)
+    sizes = np.bincount(np.minimum((scores * 50).astype(int), 49), minlength=50)
+    features, (truth,) = asked.truth("clicks")
+    exact = np.zeros((50, 2))
+    places = np.minimum((saved.predict(features) * 50).astype(int), 49)
+    np.add.at(exact, (places, truth), 1)
+    assert 0 < (sizes < stepping.K).sum() < 50
+    # Weights of 16 bits put one score on the other side of its edge.
+    assert np.abs(part.counts - exact).sum() <= 2
+    assert (whole.counts == np.where((sizes >= stepping.K)[:, None], part.counts, 0)).all()
+    assert whole.edges.tolist() == part.edges.tolist()
     asked.close()
 
 
@@ -145,6 +173,8 @@ def test_what_is_not_said_is_asked_for_before_anything_is_charged(tmp_path):
     asked, model = client(tmp_path, "bce"), linear(1)
     with pytest.raises(BadArguments, match="give loss and tag"):
         evaluate(asked, model)
+    with pytest.raises(BadArguments, match="1 or more buckets"):
+        evaluate(asked, Predictor(model, "bce", "clicks"), buckets=0)
     with pytest.raises(BadArguments, match="goes with held_out"):
         evaluate(asked, Predictor(model, "bce", "clicks"), part="held_out")
     with pytest.raises(ModelDoesNotFit):
