@@ -6,6 +6,7 @@ of a space: principal components of the bytes, or what a network says of them. T
 make the same cells. Run by the ad server.
 """
 
+import copy
 import warnings
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -35,6 +36,8 @@ COMPONENTS = 50
 SAMPLE = 100_000
 """Clusters and components are found on so many rows."""
 _STEPS = 20
+_TOP = 100
+"""Weights of 8 bits reach 127."""
 _EXACT = 256
 """So many products of bytes add up exactly in float32, in whatever order."""
 
@@ -76,7 +79,7 @@ class Space:
             return cls(module, exponents, bits=16)._checked(rows)
         if not isinstance(given, nn.Module):
             raise BadArguments("space= takes a torch module of linear layers, or a map of fitting")
-        return cls(given)._checked(rows)
+        return cls(given)._checked(rows)._centred(rows)
 
     def _checked(self, rows: Bytes) -> "Space":
         for name, parameter in self.module.named_parameters():
@@ -86,6 +89,16 @@ class Space:
                 )
         networks.network(self._under(1, None), (), rows.shape[1])
         return self
+
+    def _centred(self, rows: Bytes) -> "Space":
+        """Points around 0, where their 8 bits are finest: distances stay. Only after a last Linear."""
+        module = copy.deepcopy(self.module).cpu().double().eval()
+        last = [each for each in module.modules() if not [*each.children()]][-1]
+        if isinstance(last, nn.Linear) and last.bias is not None:
+            some = rows[:: -(-len(rows) // BLOCK)]
+            with torch.no_grad():
+                last.bias -= module(torch.tensor(some).double() * 2.0**-FEATURE_EXPONENT).mean(dim=0)
+        return replace(self, module=module)
 
     @property
     def width(self) -> int:
@@ -142,10 +155,14 @@ class Space:
         if centroids is None:
             return nn.Sequential(self.module, nn.Linear(self.width, cells))
         weight, bias = centroids, -(centroids**2).sum(axis=1) / 2
-        if not self.collapsed:
-            return nn.Sequential(self.module, _linear(weight, bias))
-        axes, offset = (each.detach().double().numpy() for each in self.module.parameters())
-        return _linear(weight @ axes, bias + weight @ offset)
+        if self.collapsed:
+            axes, offset = (each.detach().double().numpy() for each in self.module.parameters())
+            weight, bias = weight @ axes, bias + weight @ offset
+        # Another origin or scale of all outputs makes no other cells, and gives the bias finer steps.
+        bias = bias - (bias.min() + bias.max()) / 2
+        scale = max(1.0, np.abs(bias).max() / _TOP, np.abs(weight).max() / _TOP)
+        last = _linear(weight / scale, bias / scale)
+        return last if self.collapsed else nn.Sequential(self.module, last)
 
 
 @dataclass(frozen=True, eq=False)
