@@ -91,11 +91,11 @@ def test_without_noise_cells_are_kept_and_neighbours_divide_them():
 
 
 def test_unknown_cells_are_filled_by_their_neighbours():
-    truth, clusters, graph = made()
+    truth, clusters, graph = made(cells=60)
     counts = released(truth, clusters, 3, np.random.default_rng(0), 1e-9)
-    counts.known[::4] = False
-    counts.numbers[::4] = 0
-    soft, lost = soft_labels.smooth(counts, clusters, graph), clusters.cells % 4 == 0
+    counts.known[::6] = False
+    counts.numbers[::6] = 0
+    soft, lost = soft_labels.smooth(counts, clusters, graph), clusters.cells % 6 == 0
     assert (soft.argmax(axis=1) == truth)[lost].mean() > 0.6, "by chance a third"
     counts.known[:] = False
     np.testing.assert_allclose(soft_labels.smooth(counts, clusters, graph), 1 / 3, atol=1e-5)
