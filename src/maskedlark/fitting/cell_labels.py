@@ -94,7 +94,7 @@ class CellQuestion:
     def count(self) -> int:
         """How many clusters are sought: as noise and k allow, or as told."""
         fits = min(
-            self.space.most_cells(), MAX_NUMBERS // (1 if self.ones else len(self.label)), len(self.rows)
+            self.space.most_cells, MAX_NUMBERS // (1 if self.ones else len(self.label)), len(self.rows)
         )
         given = self.estimator.cells
         if given is not None:

@@ -44,125 +44,103 @@ _EXACT = 256
 
 @dataclass(frozen=True, eq=False)
 class Space:
-    """A linear map of the bytes, or a network, and how its weights are sent."""
+    """A network from bytes to points, and how it is sent: under a layer of centroids."""
 
     module: nn.Module
-    activations: tuple[int, ...] | None = None
-    """Exponents; None: from the rows."""
+    activations: tuple[int, ...]
+    """The exponents of its layers' outputs."""
     bits: int = 8
-    collapsed: bool = False
-    """Whether the module is one linear layer that the centroids' layer takes in: it is not sent."""
-
-    @classmethod
-    def components(cls, rows: Bytes) -> "Space":
-        """Principal components of the bytes."""
-        some = rows[:: -(-len(rows) // SAMPLE)]
-        mean, square = some.mean(axis=0), np.zeros((rows.shape[1], rows.shape[1]))
-        for start in range(0, len(some), _EXACT):
-            block = some[start : start + _EXACT].astype(np.float32)
-            square += block.T @ block
-        with _alone():
-            vectors = np.linalg.eigh(square / len(some) - np.outer(mean, mean))[1]
-        axes = vectors[:, ::-1][:, :COMPONENTS].T
-        scale = 2.0**-FEATURE_EXPONENT
-        return cls(_linear(axes, -axes @ mean * scale), collapsed=True)
 
     @classmethod
     def of(cls, given: nn.Module | Map | None, rows: Bytes) -> "Space":
         """The space that a caller gave. Refuses one of another size, and numbers that are not finite."""
-        if given is None:
-            return cls.components(rows)
         if isinstance(given, Map):
             layers = [each for pair in given.units.layers for each in (_linear(*pair), nn.ReLU())]
             exponents = (*[FEATURE_EXPONENT] * len(given.units.layers), given.exponent)
-            module = nn.Sequential(*layers, _linear(given.weight, given.bias))
-            return cls(module, exponents, bits=16)._checked(rows)
+            space = cls(nn.Sequential(*layers, _linear(given.weight, given.bias)), exponents, bits=16)
+            space._traced(rows.shape[1])
+            return space
+        if given is None:
+            given = components(rows)
         if not isinstance(given, nn.Module):
             raise BadArguments("space= takes a torch module of linear layers, or a map of fitting")
-        return cls(given)._checked(rows)._centred(rows)
-
-    def _checked(self, rows: Bytes) -> "Space":
-        for name, parameter in self.module.named_parameters():
+        for name, parameter in given.named_parameters():
             if not bool(parameter.isfinite().all()):
-                raise WeightsDoNotFit(
-                    f"{name} of the space holds a number that is not finite: train it again"
-                )
-        networks.network(self._under(1, None), (), rows.shape[1])
-        return self
-
-    def _centred(self, rows: Bytes) -> "Space":
-        """Points around 0, where their 8 bits are finest: distances stay. Only after a last Linear."""
-        module = copy.deepcopy(self.module).cpu().double().eval()
-        last = [each for each in module.modules() if not [*each.children()]][-1]
-        if isinstance(last, nn.Linear) and last.bias is not None:
-            some = rows[:: -(-len(rows) // BLOCK)]
-            with torch.no_grad():
-                last.bias -= module(torch.tensor(some).double() * 2.0**-FEATURE_EXPONENT).mean(dim=0)
-        return replace(self, module=module)
+                raise WeightsDoNotFit(f"{name} of the space has numbers that are not finite: train it again")
+        cls(given, ())._traced(rows.shape[1])
+        some = rows[:: -(-len(rows) // BLOCK)]
+        module = _centred(given, some)
+        return cls(module, calibrate(*cls(module, ())._traced(rows.shape[1]), some))
 
     @property
     def width(self) -> int:
         """How many numbers a point has."""
-        linear = [each for each in self.module.modules() if isinstance(each, nn.Linear)]
-        if not linear:
-            raise ModelDoesNotFit("the space", "has no Linear layer")
-        return linear[-1].out_features
+        return self._linears[-1].out_features
 
     @property
-    def inputs(self) -> int:
-        """How many numbers the centroids' layer takes."""
-        return self.module.in_features if self.collapsed else self.width  # type: ignore[return-value]
-
     def most_cells(self) -> int:
         """How many cells fit into a request."""
-        hidden = 0 if self.collapsed else sum(each.numel() for each in self.module.parameters())
-        room = MAX_WEIGHTS * 16 // self.bits - hidden
-        if room <= self.inputs:
-            raise BadArguments(
-                f"the space has {hidden:,} weights, and {MAX_WEIGHTS * 16 // self.bits:,} fit into a request"
-            )
-        return room // (self.inputs + 1)
+        own, fitting = sum(each.numel() for each in self.module.parameters()), MAX_WEIGHTS * 16 // self.bits
+        if own + self.width >= fitting:
+            raise BadArguments(f"the space has {own:,} weights, and {fitting:,} fit into a request")
+        return (fitting - own) // (self.width + 1)
 
     def points(self, rows: Bytes) -> Points:
-        """The rows in this space; of a network as helpers compute them, up to its scale."""
-        blocks = [np.empty((0, self.width), np.float32)]
-        if self.collapsed:
-            weight, bias = (each.detach().float().numpy() for each in self.module.parameters())
-            for start in range(0, len(rows), BLOCK):
-                some = rows[start : start + BLOCK].astype(np.float32)
-                with _alone():
-                    blocks.append(some @ (weight.T * np.float32(2.0**-FEATURE_EXPONENT)) + bias)
-            return np.concatenate(blocks)
-        layout = forward_layout(*self.sent(np.zeros((1, self.width)), rows))
+        """The rows in this space, as helpers compute them."""
+        layout = forward_layout(*self.sent(np.zeros((1, self.width))))
         place, unit = devices.ready("cpu"), 2.0 ** -layout.layers[-1].input_exponent
-        forward = Forward(layout, place)
+        forward, blocks = Forward(layout, place), [np.empty((0, self.width), np.float32)]
         with devices.exact(place):
             for start in range(0, len(rows), BLOCK):
                 block = forward.last_input(devices.tensor(rows[start : start + BLOCK], place))
                 blocks.append(block.mul(unit).numpy())
         return np.concatenate(blocks)
 
-    def sent(self, centroids: Floats, rows: Bytes) -> tuple[Network, Quantised]:
+    def sent(self, centroids: Floats) -> tuple[Network, Quantised]:
         """The network whose largest output is the cell."""
-        module = self._under(len(centroids), centroids)
-        network = networks.network(module, (), rows.shape[1])
-        named, some = networks.parameters(network, module), rows[:: -(-len(rows) // BLOCK)]
-        activations = calibrate(network, named, some) if self.activations is None else self.activations
-        return network, quantise(network, named, activations, self.bits)
+        network, parameters = self._traced(self._linears[0].in_features, centroids)
+        return network, quantise(network, parameters, self.activations, self.bits)
 
-    def _under(self, cells: int, centroids: Floats | None) -> nn.Module:
-        """The space's network under the centroids' layer."""
-        if centroids is None:
-            return nn.Sequential(self.module, nn.Linear(self.width, cells))
-        weight, bias = centroids, -(centroids**2).sum(axis=1) / 2
-        if self.collapsed:
-            axes, offset = (each.detach().double().numpy() for each in self.module.parameters())
-            weight, bias = weight @ axes, bias + weight @ offset
+    def _traced(self, features: int, given: Floats | None = None) -> tuple[Network, dict[str, Floats]]:
+        """The network under a layer of centroids. Refuses what the engine cannot run."""
+        centroids = np.zeros((1, self.width)) if given is None else given
+        bias = -(centroids**2).sum(axis=1) / 2
         # Another origin or scale of all outputs makes no other cells, and gives the bias finer steps.
         bias = bias - (bias.min() + bias.max()) / 2
-        scale = max(1.0, np.abs(bias).max() / _TOP, np.abs(weight).max() / _TOP)
-        last = _linear(weight / scale, bias / scale)
-        return last if self.collapsed else nn.Sequential(self.module, last)
+        scale = max(1.0, np.abs(bias).max() / _TOP, np.abs(centroids).max() / _TOP)
+        module = nn.Sequential(self.module, _linear(centroids / scale, bias / scale))
+        network = networks.network(module, (), features)
+        return network, networks.parameters(network, module)
+
+    @property
+    def _linears(self) -> list[nn.Linear]:
+        linears = [each for each in self.module.modules() if isinstance(each, nn.Linear)]
+        if not linears:
+            raise ModelDoesNotFit("the space", "has no Linear layer")
+        return linears
+
+
+def components(rows: Bytes) -> nn.Linear:
+    """Principal components of the bytes."""
+    some = rows[:: -(-len(rows) // SAMPLE)]
+    mean, square = some.mean(axis=0), np.zeros((rows.shape[1], rows.shape[1]))
+    for start in range(0, len(some), _EXACT):
+        block = some[start : start + _EXACT].astype(np.float32)
+        square += block.T @ block
+    with _alone():
+        vectors = np.linalg.eigh(square / len(some) - np.outer(mean, mean))[1]
+    axes = vectors[:, ::-1][:, :COMPONENTS].T
+    return _linear(axes, -axes @ mean * 2.0**-FEATURE_EXPONENT)
+
+
+def _centred(given: nn.Module, some: Bytes) -> nn.Module:
+    """Points around 0, where 8 bits are finest: distances stay. Only after a last Linear."""
+    module = copy.deepcopy(given).cpu().double().eval()
+    last = [each for each in module.modules() if not [*each.children()]][-1]
+    if isinstance(last, nn.Linear) and last.bias is not None:
+        with torch.no_grad():
+            last.bias.sub_(module(torch.tensor(some).double() * 2.0**-FEATURE_EXPONENT).mean(dim=0))
+    return module
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,7 +172,7 @@ class Clusters:
         with _alone(), warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # Of equal rows: empty clusters are dropped.
             means = KMeans(count, init="random", n_init=1, max_iter=_STEPS, random_state=seed).fit(some)
-        network, weights = space.sent(means.cluster_centers_.astype(np.float64), rows)
+        network, weights = space.sent(means.cluster_centers_.astype(np.float64))
         found = cls(network, weights, run(network, weights, rows))
         keep = found.sizes >= min(least, found.sizes.max())
         return found if keep.all() else found._without(~keep, rows)

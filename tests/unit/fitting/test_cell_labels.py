@@ -126,21 +126,21 @@ def test_any_space_of_the_engine_will_do(three, kind):
     steep = nn.Linear(5, 16)
     with torch.no_grad():
         steep.weight *= 8
-    space = {
+    spaces: dict[str, nn.Module | maps.Map] = {
         "network": nn.Sequential(nn.Linear(5, 32), nn.ReLU(), nn.Linear(32, 8)),
         "map": maps.fit(rows, [*"abcde"], "buckets"),
         "sigmoid": nn.Sequential(steep, nn.Sigmoid()),
-    }[kind]
-    model = CellLabels(way, cases.TAG, noise=0.5, space=space).fit(rows)
+    }
+    model = CellLabels(way, cases.TAG, noise=0.5, space=spaces[kind]).fit(rows)
     assert (model.soft_.argmax(axis=1) == truth).mean() > 0.95
     assert (model.predict(rows) == truth).mean() > 0.95
 
 
 def broken(value):
-    space = nn.Sequential(nn.Linear(5, 3))
+    linear = nn.Linear(5, 3)
     with torch.no_grad():
-        space[0].weight[1, 2] = value
-    return space
+        linear.weight[1, 2] = value
+    return nn.Sequential(linear)
 
 
 ROWS = blobs(300)[0]

@@ -47,7 +47,7 @@ def made(count=1500, classes=3, cells=24, seed=0):
     rows = rng.integers(0, 256, (count, 2)).astype(np.uint8)
     angle = np.arctan2(rows[:, 1] - 127.5, rows[:, 0] - 127.5)
     truth = np.floor((angle + np.pi) / (2 * np.pi) * classes * 0.999).astype(int)
-    space = Space.components(rows)
+    space = Space.of(None, rows)
     points = space.points(rows)
     return truth, Clusters.find(space, rows, points, cells, 1, 0), Graph.of(points, 10, 0)
 
