@@ -7,22 +7,25 @@ A network is trained so that two distorted copies of a row stay closer to each o
 (InfoNCE on Euclidean distances). Helpers run the same network: linear layers and ReLU. `CellLabels` counts
 labels in cells of its output, and a student is trained on the soft labels. Everything but the release happens
 on the caller's machine. The release is made by helpers in memory; `client` of a deployment takes its place.
+Figures are in docs/CELLS.md.
 """
 
 import math
 import sys
 import time
 from collections.abc import Callable
+from itertools import product
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from sklearn.metrics import roc_auc_score
 from torch import Tensor, nn
 from torch.nn import functional
 
 from experiments.data import Split, mnist, shoppers
 from maskedlark.clock import SystemClock
-from maskedlark.fitting import CellLabels
+from maskedlark.fitting import CellLabels, maps
 from maskedlark.randomness import SystemRandomness
 from maskedlark.workflow import Workflow
 
@@ -121,30 +124,38 @@ def helpers(data: Split, classes: int) -> Workflow:
     return client
 
 
+def measured(model: nn.Sequential, data: Split) -> str:
+    """The student on test rows, whose labels are known here."""
+    with torch.no_grad():
+        chances = model(torch.tensor(data.test_features).float() / 256).softmax(dim=1).numpy()
+    if chances.shape[1] == 2:
+        return f"AUC {roc_auc_score(data.test_labels, chances[:, 1]):.3f}"
+    return f"accuracy {(chances.argmax(axis=1) == data.test_labels).mean():.2%}"
+
+
 def main(which: str) -> None:
     """Pretrain, ask once for every ε, train a student, and compare with the truth."""
     torch.manual_seed(0)
-    data, classes = (mnist.load(), 10) if which == "images" else (shoppers.load(), 2)
-    started = time.perf_counter()
-    if which == "images":
-        space = pretrain(data.features, distort_images, (1024, 64), steps=1000)
+    images = which == "images"
+    data, classes = (mnist.load(), 10) if images else (shoppers.load(), 2)
+    rows, started = data.features, time.perf_counter()
+    spaces: dict[str, nn.Module | maps.Map] = {}
+    if images:
+        spaces["learnt"] = pretrain(rows, distort_images, (1024, 64), steps=1000)
     else:
-        space = pretrain(data.features, distort_table, (256, 32), steps=1000)
+        spaces["learnt"] = pretrain(rows, distort_table, (256, 32), steps=1000)
+        spaces["buckets"] = maps.fit(rows, [f"byte {place}" for place in range(rows.shape[1])], "buckets")
     print(f"features learnt in {time.perf_counter() - started:.0f} s on {DEVICE}")
     client = helpers(data, classes)
-    for epsilon in (0.25, 1.0):
+    for epsilon, (name, space) in product((0.25, 1.0), spaces.items()):
         labels = CellLabels(client, "rows", epsilon=epsilon, space=space)
-        print(labels.plan(data.features))
-        labels.fit(data.features)
-        right = (labels.soft_.argmax(axis=1) == data.labels).mean()
-        distort = distort_images if which == "images" else None
-        model = student(data.features, labels.soft_, 500, 8, distort)
-        with torch.no_grad():
-            said = model(torch.tensor(data.test_features).float() / 256).argmax(dim=1).numpy()
-        low, high = labels.error_.right
+        print(labels.plan(rows))
+        labels.fit(rows)
+        right, (low, high) = (labels.soft_.argmax(axis=1) == data.labels).mean(), labels.error_.right
+        model = student(rows, labels.soft_, 500, 8, distort_images if images else None)
         print(
-            f"ε = {epsilon}: {right:.2%} of rows right (from the release alone: {low:.0%} to {high:.0%}); "
-            f"student on test rows {(said == data.test_labels).mean():.2%}"
+            f"ε = {epsilon}, {name}: {right:.2%} of rows right (from the release alone: {low:.0%} to "
+            f"{high:.0%}); student on test rows: {measured(model, data)}"
         )
 
 
