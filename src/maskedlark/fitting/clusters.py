@@ -134,12 +134,19 @@ def components(rows: Bytes) -> nn.Linear:
 
 
 def _centred(given: nn.Module, some: Bytes) -> nn.Module:
-    """Points around 0, where 8 bits are finest: distances stay. Only after a last Linear."""
+    """Points around 0 that reach 1 or further, where 8 bits are fine: nearest stays nearest.
+
+    Only after a last Linear; an activation's outputs stay as they are.
+    """
     module = copy.deepcopy(given).cpu().double().eval()
     last = [each for each in module.modules() if not [*each.children()]][-1]
     if isinstance(last, nn.Linear) and last.bias is not None:
         with torch.no_grad():
-            last.bias.sub_(module(torch.tensor(some).double() * 2.0**-FEATURE_EXPONENT).mean(dim=0))
+            points = module(torch.tensor(some).double() * 2.0**-FEATURE_EXPONENT)
+            last.bias.sub_(points.mean(dim=0))
+            reach = float((points - points.mean(dim=0)).abs().max())
+            for each in (last.weight, last.bias):
+                each.div_(min(1.0, reach) or 1.0)
     return module
 
 

@@ -136,6 +136,26 @@ def test_any_space_of_the_engine_will_do(three, kind):
     assert (model.predict(rows) == truth).mean() > 0.95
 
 
+def far(factor, origin):
+    """A linear space of any scale, far from 0."""
+    linear = nn.Linear(5, 4)
+    with torch.no_grad():
+        linear.weight.copy_(torch.eye(4, 5) * factor)
+        linear.bias.fill_(origin)
+    return linear
+
+
+@pytest.mark.parametrize("space", [None, far(1.0, 0.0), far(50.0, 3000.0), far(0.01, -5.0)])
+def test_helpers_find_the_caller_s_cells_in_spaces_of_any_scale(three, space):
+    way, rows, truth, _ = three
+    model = CellLabels(way, cases.TAG, noise=0.02, space=space, cells=25).fit(rows)
+    exact = np.zeros_like(model.counts_)
+    np.add.at(exact, (model.cells_, truth), 1)
+    assert np.abs(model.counts_ - exact).max() <= 1, "next to no noise"
+    assert len(exact) > 15
+    assert exact.max(axis=1).sum() > 0.98 * len(rows), "cells of one blob"
+
+
 def broken(value):
     linear = nn.Linear(5, 3)
     with torch.no_grad():
