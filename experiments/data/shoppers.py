@@ -34,9 +34,9 @@ def check() -> None:
 
 
 @cache
-def load() -> Split:
-    """Features as bytes, and whether the visit ended in a purchase."""
-    return split(table(read(FILE)))
+def load(seed: int = SPLIT_SEED) -> Split:
+    """Features as bytes, and whether the visit ended in a purchase. The seed draws who trains."""
+    return split(table(read(FILE)), seed)
 
 
 def table(data: bytes) -> dict[str, list[str]]:
@@ -45,10 +45,10 @@ def table(data: bytes) -> dict[str, list[str]]:
     return {name: [row[name] for row in rows] for name in rows[0]}
 
 
-def split(columns: Table) -> Split:
+def split(columns: Table, seed: int = SPLIT_SEED) -> Split:
     """Rows to train with and to test with, encoded by what the former have."""
     bought = np.array([value == "TRUE" for value in columns[LABEL]], np.int64)
-    order = np.random.default_rng(SPLIT_SEED).permutation(len(bought))
+    order = np.random.default_rng(seed).permutation(len(bought))
     train, test = np.split(order, [int(TRAINED * len(order))])
     encoder = Encoder.fit(_some(columns, train), leave_out=[LABEL])
     rows = encoder.encode(columns)

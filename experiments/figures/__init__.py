@@ -9,7 +9,7 @@ from experiments.jobs import Job
 from experiments.rows import Row
 from experiments.size import Size
 
-NAMES = ("global_dp", "local_dp", "cost", "accounted", "campaigns")
+NAMES = ("global_dp", "local_dp", "cost", "accounted", "campaigns", "one_release")
 """In the order of the page."""
 
 

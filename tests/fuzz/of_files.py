@@ -19,7 +19,7 @@ from maskedlark.core.declared import Measure, Model
 from maskedlark.errors import BadArguments, DecodeError, InvalidDocument
 from maskedlark.exact import onnx_model
 from maskedlark.exact.errors import ModelDoesNotFit
-from maskedlark.features import Encoder, Hashed, OneHot
+from maskedlark.features import Encoder, Hashed, OneHot, csv_file
 from maskedlark.features.errors import NotAnEncoder, TableDoesNotFit
 from maskedlark.helper import backup, chunk_file, keyring
 from maskedlark.helper import config as helper_config
@@ -32,7 +32,6 @@ from maskedlark.parameter_service import config as parameters_config
 from maskedlark.parameters.drafting import draft
 from maskedlark.randomness import FixedRandomness
 from maskedlark.release.kept_answers import KeptAnswers
-from maskedlark.simulate import users
 from maskedlark.storage import engine
 from maskedlark.storage.errors import UnsupportedDatabase
 from maskedlark.web import key_file
@@ -343,9 +342,9 @@ def _features() -> list[Decoder]:
         ),
         Decoder(
             "table of a user's own",
-            ("simulate.users.read_csv",),
+            ("features.csv_file.read_csv",),
             (b"a,b\n1,x\n2,y\n", b'\xef\xbb\xbfa;b\r\n"1;2";"x\ny"\r\n'),
-            _in_file("table.csv", users.read_csv),
+            _in_file("table.csv", csv_file.read_csv),
             (TableDoesNotFit,),
             lambda _, found: len({len(column) for column in found.values()}) == 1,
             0.4,

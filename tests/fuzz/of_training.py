@@ -8,6 +8,7 @@ from maskedlark.exact.losses import BinaryCrossEntropy
 from maskedlark.features import Encoder, Hashed, OneHot
 from maskedlark.features.errors import NotAnEncoder
 from maskedlark.fitting import glm, maps, saving
+from maskedlark.fitting import recipe as fit_recipe
 from maskedlark.fitting.fitted import FittedModel
 from maskedlark.training import recipe
 from maskedlark.training.checkpoint import Run
@@ -30,6 +31,18 @@ batches = 2
 noise = 0.5
 out = "model.pt"
 optimizer = {name = "Adam", lr = 0.01, betas = [0.8, 0.99]}
+"""
+
+FIT = b"""
+adserver = "adserver.toml"
+datasets = ["monday"]
+tag = "visits"
+table = "people.csv"
+encoder = "encoder.json"
+model = "poisson"
+epsilon = 0.5
+map = "trees"
+out = "model.json"
 """
 
 
@@ -87,6 +100,15 @@ def decoders() -> list[Decoder]:
             ("training.recipe.read",),
             (RUN,),
             _in_file("run.toml", recipe.read),
+            (BadConfig,),
+            weight=0.2,
+            form=TOML,
+        ),
+        Decoder(
+            "recipe of a fit",
+            ("fitting.recipe.read", "fitting.recipe.is_fit"),
+            (FIT,),
+            _in_file("fit.toml", lambda path: fit_recipe.is_fit(path) and fit_recipe.read(path)),
             (BadConfig,),
             weight=0.2,
             form=TOML,

@@ -78,8 +78,15 @@ def wanted(figures: dict[str, Any]) -> dict[str, dict[str, int]]:
     model, sights = figures["model"], len(figures["sights"])
     points = len(model["points"])
     campaigns = {"dot private": rows, "whisker private": rows, "dot truth": rows, "bar withheld": hidden}
-    curve = {"dot private": points, "dot coalition": points, "line clear": 1, "line guess": 1}
-    buckets = {kind: len(model[kind]["calibration"]) for kind in ("private", "clear")}
+    curve = {
+        "dot private": points,
+        "dot coalition": points,
+        "dot fitted": 1,
+        "line clear": 1,
+        "line guess": 1,
+    }
+    judged = {"private": model["private"], "clear": model["clear"], "fitted": model["fit"]["judged"]}
+    buckets = {kind: len(each["calibration"]) for kind, each in judged.items()}
     calibration = {f"{mark} {kind}": count for kind, count in buckets.items() for mark in ("dot", "whisker")}
     bits = {"bit one": sights, "bit zero": sights}
     return {
@@ -87,7 +94,7 @@ def wanted(figures: dict[str, Any]) -> dict[str, dict[str, int]]:
         **dict.fromkeys(("plot-auc", "plot-loss"), curve),
         "plot-calibration": {**calibration, "line guess": 1},
         **dict.fromkeys(("plot-euros-bits", "plot-label-bits"), bits),
-        "plot-budget": {"bar first": 2, "bar second": 2, "bar allowed": 1},
+        "plot-budget": {"bar first": 2, "bar second": 2, "bar third": 2, "bar allowed": 1},
     }
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from maskedlark import cli
 from maskedlark.adserver.client import Client
+from maskedlark.fitting import LogisticRegression
 from maskedlark.training.begin import begin
 from maskedlark.training.training import Training
 
@@ -31,12 +32,16 @@ def test_the_calls_of_the_readmes_python_are_calls_that_there_are():
         "client.query": Client.query,
         "client.training": begin,
         "training.plan": Training.plan,
+        "LogisticRegression": LogisticRegression,
+        "model.plan": LogisticRegression.plan,
+        "model.fit": LogisticRegression.fit,
+        "model.predict_proba": LogisticRegression.predict_proba,
     }
     names = {ast.unparse(call.func): call for call in called}
     assert there.keys() <= names.keys()
     for name, function in there.items():
         call = names[name]
-        itself = [None] if name.startswith(("client.", "training.")) else []
+        itself = [None] if name.startswith(("client.", "training.", "model.")) else []
         options = {each.arg: None for each in call.keywords if each.arg}
         inspect.signature(function).bind(*itself, *call.args, **options)
 

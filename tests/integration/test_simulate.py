@@ -100,7 +100,7 @@ def verified(scene, steps):
     assert session["charged_epsilon"] < spent["epsilon"] < spent["coalition_epsilon"]
     done = RUN(cli.app, ["receipts", "verify", "ads.example", *reach, *keys])
     lines = done.stdout.splitlines()
-    assert lines[0].endswith("2 datasets frozen, 2 questions answered, 1 training sessions opened")
+    assert lines[0].endswith("2 datasets frozen, 4 questions answered, 1 training sessions opened")
     assert f"of ConversionModel: {steps} steps, open" in lines[1]
     assert lines[2].endswith("if all helpers but one joined the ad server")
 
@@ -115,9 +115,13 @@ def test_a_table_of_ones_own_becomes_a_report_and_a_model_and_carries_on(table, 
         # Laplace noise of scale 1 from each of two helpers is beyond 30 with a chance of 16 e⁻³⁰: 2e-12.
         assert spring > 60, "nothing at all would be far off"
         assert abs(rows["spring"]["bought"] - spring) < 30
-        trained = run("train", folder / "run.toml")
+        fitted = run("fit", folder / "run.toml")
+        assert fitted["balance"]["charged_epsilon"] <= 1.0
+        assert run("fit", folder / "run.toml")["charged"] is False
+        assert run("evaluate", folder / "run.toml")["labels"][0]["auc"]["value"] > 0.7
+        trained = run("train", folder / "train.toml")
         assert trained["plan"]["epsilon"] <= 2.0 * (1 + 1e-6)
-        measured = run("evaluate", folder / "run.toml")["labels"][0]
+        measured = run("evaluate", folder / "train.toml")["labels"][0]
         # In 400 runs simulated with more noise it was 0.94 ± 0.02, and never below 0.87. A model that has not
         # learned has 0.5. Nine deviations: a false alarm in less than a billion runs.
         assert measured["auc"]["value"] > 0.75

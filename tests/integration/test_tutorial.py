@@ -96,7 +96,7 @@ def consoles() -> list[str]:
 @pytest.mark.long
 def test_the_commands_do_the_same(tmp_path):
     ran(CELLS[:1], tmp_path)
-    simulate, ask, verify = consoles()
+    simulate, ask, train, verify = consoles()
     environment = os.environ | {"PATH": f"{BIN}:{os.environ['PATH']}", "COLUMNS": "100", "TERM": "dumb"}
     with (tmp_path / "log").open("w") as log:
         playing = subprocess.Popen(
@@ -113,6 +113,11 @@ def test_the_commands_do_the_same(tmp_path):
             assert playing.stdout.readline().startswith("Ready"), (tmp_path / "log").read_text()
             said = typed(ask, tmp_path, environment)
             assert re.search(r"^video +\d+", said, re.MULTILINE)
+            assert said.count("against the ad server and against it") == 1
+            assert "model.json: charged ε = 1 against everybody" in said
+            assert re.search(r"^AUC 0\.\d+ ± 0\.\d+, log-loss", said, re.MULTILINE)
+            assert "scores.csv: 6000 rows predicted" in said
+            said = typed(train, tmp_path, environment)
             assert said.count("against the ad server alone") == 1
             assert re.search(r"model.pt: trained \d+ steps", said)
             assert re.search(r"AUC 0\.\d+ ± ", said)

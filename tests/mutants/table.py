@@ -756,6 +756,13 @@ MUTANTS = (
         "tests/unit/release/test_cells.py",
     ),
     Mutant(
+        "a cell: a run of buckets holds k",
+        SOURCE + "functions/cells.py",
+        "if held >= max(k, 1):",
+        "if held >= 1:",
+        "tests/unit/release/test_cells.py",
+    ),
+    Mutant(
         "a cell: is of the first of equal outputs",
         SOURCE + "exact/cells.py",
         "].cpu().numpy().argmax(axis=1)",

@@ -98,6 +98,10 @@ def stored(own: Records, rows: slice = slice(None)) -> TrainingRecords:
     return TrainingRecords(ids[rows], own.features[rows], shown, own.masks[rows])
 
 
+def in_runs(rows: list[list[int]], run: list[int]) -> list[int]:
+    return [sum(each) % field.P for each in zip(*(rows[cell] for cell in run), strict=True)]
+
+
 def check_case(case: Case, block: int, k: int) -> None:
     try:
         forward_layout(case.network, case.weights)
@@ -122,14 +126,16 @@ def check_case(case: Case, block: int, k: int) -> None:
         first, sizes = twin.cells(
             *given, twin_records(case.helpers[0]), label=table.label, space=space, ones=table.ones
         )
-        kept = [cell for cell, size in enumerate(sizes) if size >= k]
+        kept = [[cell] for cell, size in enumerate(sizes) if size >= k]
+        if isinstance(table.partition, Buckets):
+            kept = twin.runs(sizes, k)
         own = [each[number] for each in shares]
-        assert all(list(each.rows) == [(cell,) for cell in kept] for each in own)
-        assert own[0].records.tolist() == [sizes[cell] for cell in kept]
-        assert own[0].shares[0].tolist() == [first[cell] for cell in kept]
+        assert all(list(each.rows) == [(run[0],) for run in kept] for each in own)
+        assert own[0].records.tolist() == [sum(sizes[cell] for cell in run) for run in kept]
+        assert own[0].shares[0].tolist() == [in_runs(first, run) for run in kept]
         expected, _ = twin.cells(*given, twin_records(truth), label=table.label, space=space, ones=table.ones)
         total = field.to_signed(add([each.shares[0] for each in own]))
-        assert total.tolist() == [expected[cell] for cell in kept]
+        assert total.tolist() == [in_runs(expected, run) for run in kept]
         assert (total.sum(axis=1) <= own[0].records).all(), "a fake is in the cell, and counts 0"
         # Over a hidden part: all cells in one row, whatever they hold.
         assert list(whole[number].rows) == [()]

@@ -14,7 +14,7 @@ from tests.simulation.shrinking import failure, shown, shrink
 from tests.simulation.totals import Totals
 
 QUICK = 6
-LONG, BLOCK = 1000, 20
+LONG, BLOCK = 800, 20
 FIRST_LONG = 1000
 """Its seeds are others than those of the quick run."""
 

@@ -59,7 +59,8 @@ def test_binary(kind, helpers):
         lambda each: each.records,
         lambda each: next(found for middle, found in each.calibration() if middle > 0.25),
     ]
-    check(Binary, counts, kind, helpers, measures)
+    edges = np.linspace(0, 1, 21)
+    check(lambda counts, deviation: Binary(counts, deviation, edges), counts, kind, helpers, measures)
 
 
 def test_classes_and_values():

@@ -487,3 +487,17 @@ def cells(
             elif y == 1:
                 table[own][0] = (table[own][0] + mask) % P
     return table, sizes
+
+
+def runs(sizes: list[int], k: int) -> list[list[int]]:
+    """Neighbouring buckets, counted together until they hold k; what is left joins the last run."""
+    found: list[list[int]] = []
+    own: list[int] = []
+    for bucket in range(len(sizes)):
+        own.append(bucket)
+        if sum(sizes[each] for each in own) >= k:
+            found.append(own)
+            own = []
+    if own and found:
+        found[-1] += own
+    return found

@@ -36,6 +36,7 @@ from maskedlark.errors import (
     ReleaseRefused,
 )
 from maskedlark.functions.function import Arguments, Function, Query
+from maskedlark.functions.sums import Sums
 from maskedlark.ledger.budget import Account
 from maskedlark.ledger.errors import AnswerLost, BadReceipt, BudgetExhausted, CannotRepeat
 from maskedlark.ledger.receipt import ReleaseReceipt
@@ -273,9 +274,12 @@ def _charged_by(first: str, error: MaskedLarkError) -> str:
 
 def _pending(error: MaskedLarkError, stored: StoredRequest, why: str = "") -> MaskedLarkError:
     """The error, with how to resume or abandon the request. `why`: what may be charged already."""
+    again, forget = f"`maskedlark query --resume {stored.id}`", "`--forget`"
+    if messages.Request.decode(stored.body).function != Sums.name:
+        # Only sums are shown by id; what else was asked has its own command.
+        again, forget = "the same command", f"`maskedlark query --forget {stored.id}`"
     error.args = (
-        f"{error}. {why}Request {stored.id} is pending: `maskedlark query --resume {stored.id}` finishes it "
-        "when all helpers answer, and charges nothing twice; `--forget` lets go of it, and what was charged "
-        "stays so",
+        f"{error}. {why}Request {stored.id} is pending: {again} finishes it when all helpers answer, and "
+        f"charges nothing twice; {forget} lets go of it, and what was charged stays so",
     )
     return error

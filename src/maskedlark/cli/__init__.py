@@ -10,15 +10,17 @@ from typer.main import get_group
 import maskedlark
 
 _LIST = """\
-demo: Follow a small population's reports through running services: measure, train, attack.
+demo: Follow a small population's reports through running services: measure, fit, train, attack.
 parameters: Privacy settings that anyone can verify: make keys, draft, sign, publish, show, verify; serve.
 helper: A helper opens reports, enforces privacy, answers with shares: set it up, rotate keys, run it.
 adserver: An ad server takes reports that it cannot read: set it up, run it. To measure: datasets, query.
-simulate: Try it all on a table of your own: services start, each row's browser reports; then query and train.
+simulate: Try it on a table of your own: services start, each row's browser reports; then query, fit, train.
 datasets: Reports that never change: select them, send them to all helpers, list, abort.
 query: Ask the helpers for sums by group. Shows errors, intervals, the cost, and what is left.
+fit: Fit a linear model to labels that nobody holds, from one release: shows the cost, and saves it.
+predict: What a fitted model predicts for each row of a table: probabilities or values. Asks nobody.
 train: Train a model on labels that nobody holds: shows the cost, trains, and saves it.
-evaluate: Ask the helpers how good a trained model is: AUC, log-loss, accuracy, with error bars.
+evaluate: Ask the helpers how good a model is: AUC, log-loss, accuracy, with error bars.
 audit: Attack what each party sees, and compare what was found with what privacy allows.
 receipts: What helpers have answered, signed by them: anyone can fetch it and add up what it cost.
 experiment: Repeat an experiment of the paper, or one of ours. Needs a clone of the repository.
@@ -26,7 +28,7 @@ bench: Measure how fast one part is. Needs a clone of the repository.
 """
 _COMMANDS = dict(line.split(": ", 1) for line in _LIST.splitlines())
 """The short help of each command, in the order of use."""
-_MODULES = {"evaluate": "train", "experiment": "bench"}
+_MODULES = {"evaluate": "train", "predict": "fit", "experiment": "bench"}
 """Modules of commands that have another name."""
 EXIT_CODES = (
     "Exit codes: 0 done; 1 refused: the line says what to do; 2 the command line is wrong; 3 the budget does "

@@ -40,7 +40,7 @@ def demo(
         bool, Option("--json", help="For programs: one JSON object; all else to standard error.")
     ] = False,
 ) -> None:
-    """Follow a small population's reports through running services: measure, train, attack."""
+    """Follow a small population's reports through running services: measure, fit, train, attack."""
     check_writable(page)
     console = Screen(highlight=False, stderr=as_json)
     with signals.as_interrupts():

@@ -13,8 +13,9 @@ from maskedlark.cli import signals
 from maskedlark.cli.error_handling import command
 from maskedlark.cli.options import HelperCount, Several, Text
 from maskedlark.cli.output import print_result
-from maskedlark.simulate import simulation, users
-from maskedlark.simulate.drafts import RECIPE
+from maskedlark.features import csv_file
+from maskedlark.simulate import simulation
+from maskedlark.simulate.drafts import RECIPE, TRAIN_RECIPE
 from maskedlark.simulate.errors import BadSimulation
 from maskedlark.simulate.simulation import Simulation
 from maskedlark.web.errors import ServiceAway
@@ -54,11 +55,11 @@ def simulate(
         bool, Option("--json", help="For programs: one JSON object, once it is ready.")
     ] = False,
 ) -> None:
-    """Try it all on a table of your own: services start, each row's browser reports; then query and train."""
+    """Try it on a table of your own: services start, each row's browser reports; then query, fit, train."""
     with (
         signals.as_interrupts(),
         simulation.start(
-            users.read_csv(table),
+            csv_file.read_csv(table),
             folder,
             keys=_listed(key),
             values=dict(map(_bounds, value or [])),
@@ -111,6 +112,7 @@ def _fields(started: Simulation) -> dict[str, Any]:
         "folder": str(started.folder),
         "config": str(started.config),
         "recipe": str(started.folder / RECIPE) if started.encoder else None,
+        "train_recipe": str(started.folder / TRAIN_RECIPE) if started.encoder else None,
         "datasets": {purpose.value: each.name for purpose, each in started.frozen.items()},
         "records": {purpose.value: each.records for purpose, each in started.frozen.items()},
         "adserver": started.cluster.adserver.address,
@@ -126,13 +128,16 @@ def hints(started: Simulation, folder: Path) -> Iterator[str]:
     frozen = ", ".join(f"{each.records} records in {each.name!r}" for each in started.frozen.values())
     yield f"Ready: a parameter service, an ad server and {len(started.cluster.helpers)} helpers are running."
     yield f"Frozen at every helper: {frozen}, fakes among them. Next, in another terminal:\n"
-    document, recipe = started.document, quote(str(folder / RECIPE))
+    document = started.document
+    recipe, steps = (quote(str(folder / name)) for name in (RECIPE, TRAIN_RECIPE))
     if document.values:
         by = f" --group-by {quote(document.keys[0])}" if document.keys else ""
         named = " ".join(f"--value {quote(each.name)}" for each in document.values)
         query = f"  maskedlark query --config {quote(str(folder / started.config.name))}{by} {named}"
         yield from (f"{query} --explain", query)
     if started.encoder:
-        yield from (f"  maskedlark train {recipe} --plan", f"  maskedlark train {recipe}")
-        yield f"  maskedlark evaluate {recipe}"
+        yield from (f"  maskedlark fit {recipe} --explain", f"  maskedlark fit {recipe}")
+        yield f"  maskedlark evaluate {recipe}\n\nOr any PyTorch model, by private gradients:\n"
+        yield from (f"  maskedlark train {steps} --plan", f"  maskedlark train {steps}")
+        yield f"  maskedlark evaluate {steps}"
     yield "\nCtrl-C stops all of it; the same command carries on, and nobody reports twice."

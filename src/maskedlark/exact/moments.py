@@ -35,6 +35,8 @@ from maskedlark.exact.quantise import Quantised
 
 BLOCK = 2048
 """Records per block: few enough that their features stay in a core's cache."""
+_AT_ONCE = 1 << 24
+"""Numbers of a block in memory."""
 _EXACT_SUM = 256
 """So many squares of 8-bit numbers add up below 2^24, which float32 holds exactly."""
 
@@ -92,8 +94,8 @@ class Representation:
         place, blocks = devices.ready("cpu"), [Rows(np.empty((0, self.width), np.int32), np.empty(0, int))]
         with devices.exact(place):
             represent = self._on(place)
-            for start in range(0, len(features), BLOCK):
-                numbers = represent(devices.tensor(features[start : start + BLOCK], place))
+            for start in range(0, len(features), self._block):
+                numbers = represent(devices.tensor(features[start : start + self._block], place))
                 whole = np.full((len(numbers), self.width), 1 << self.exponent, np.int32)
                 whole[:, : numbers.shape[1]] = numbers.numpy()
                 blocks.append(Rows(whole, self._factors(numbers).long().numpy()))
@@ -116,13 +118,19 @@ class Representation:
         answer = torch.zeros((outputs, self.width), dtype=torch.int64, device=place)
         with devices.exact(place):
             represent = self._on(place)
-            for start in range(0, len(features), BLOCK):
-                block = slice(start, start + BLOCK)
+            for start in range(0, len(features), self._block):
+                block = slice(start, start + self._block)
                 numbers = represent(devices.tensor(features[block], place))
                 shares = products.split(devices.tensor(weighted(block), place))
                 limbs = products.scale(shares, self._factors(numbers)[:, None])
                 answer = products.add(answer, self._contract(numbers, limbs))
         return answer.cpu().numpy()
+
+    @cached_property
+    def _block(self) -> int:
+        """Records at a time: fewer of a wide network, whose numbers must fit in memory."""
+        widest = max(max(layer.linear.inputs, layer.linear.outputs) for layer in self.network.layers)
+        return max(1, min(BLOCK, _AT_ONCE // widest))
 
     @cached_property
     def _layout(self) -> ForwardLayout:

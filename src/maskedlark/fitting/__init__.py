@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from maskedlark.fitting.estimators import LinearRegression as LinearRegression
     from maskedlark.fitting.estimators import LogisticRegression as LogisticRegression
     from maskedlark.fitting.estimators import PoissonRegressor as PoissonRegressor
+    from maskedlark.fitting.evaluating import evaluate as evaluate
     from maskedlark.fitting.saving import load as load
 
 _HOMES = {
@@ -21,9 +22,18 @@ _HOMES = {
     "LogisticRegression": "estimators",
     "PoissonRegressor": "estimators",
     "compare": "comparing",
+    "evaluate": "evaluating",
     "load": "saving",
 }
-__all__ = ["CellLabels", "LinearRegression", "LogisticRegression", "PoissonRegressor", "compare", "load"]
+__all__ = [
+    "CellLabels",
+    "LinearRegression",
+    "LogisticRegression",
+    "PoissonRegressor",
+    "compare",
+    "evaluate",
+    "load",
+]
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever has that name

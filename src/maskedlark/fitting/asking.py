@@ -4,7 +4,6 @@ The same rows and settings make the same bytes, so that a question that was begu
 and not charged twice. Run by the ad server.
 """
 
-import base64
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -245,7 +244,7 @@ def arguments(tag: str, label: int, phi: Representation) -> dict[str, Any]:
     asked = MomentsArguments(
         tag=tag,
         model=described.describe(phi.network, phi.fraction),
-        weights=base64.b64encode(weights.encode(phi.weights)).decode(),
+        weights=weights.to_text(phi.weights),
         clip=phi.bound,
         labels=(label,),
     )

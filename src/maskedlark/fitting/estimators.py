@@ -61,7 +61,7 @@ class Released(BaseEstimator):  # type: ignore[misc]
         """Nobody here has labels to score with."""
         raise BadArguments(
             "a score needs labels, which stay with the helpers: `maskedlark.fitting.compare` or "
-            "`client.evaluate` ask for it, at a price"
+            "`maskedlark.fitting.evaluate` ask for it, at a price"
         )
 
     def __sklearn_clone__(self) -> Self:

@@ -1,6 +1,5 @@
 """A fitted model in one JSON file: all that serving needs. Read strictly; nothing of it is executed."""
 
-import base64
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -51,7 +50,7 @@ def save(model: FittedModel, path: str | Path) -> None:
         tag=model.tag,
         encoder=None if encoder is None else encoder.to_json(),
         model=described.describe(phi.network, phi.fraction),
-        weights=base64.b64encode(weights.encode(phi.weights)).decode(),
+        weights=weights.to_text(phi.weights),
         clip=phi.bound,
         norm=phi.norm.value,
         theta=_rows(model.theta),

@@ -2,8 +2,9 @@
 
 The row of V is the one-hot of (cell of x, candidate label); the secret is the one-hot truth. Cells of a
 clustering give labels to train any model with, cells of a model's scores evaluate it. Over whole datasets a
-cell of fewer than k records is absent. Over a part that the ad server does not know (records held out of all
-batches, or the others) every cell is there, whatever it holds.
+cell of fewer than k records is absent; buckets, which are in order, are counted together with their
+neighbours until they hold k. Over a part that the ad server does not know (records held out of all batches,
+or the others) every cell is there, whatever it holds.
 """
 
 from collections.abc import Sequence
@@ -97,7 +98,10 @@ class DescribedTable(Settings):
     """Of a binary label, count 1 alone: a replaced label moves one number by 1, and not two."""
 
     def dense(self, rows: Sequence[Group], numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-        """An answer's table as (cells, labels); absent cells are 0. Run by the ad server."""
+        """An answer's table as (cells, labels); absent cells are 0, and a run of buckets counts in its first.
+
+        Run by the ad server.
+        """
         count = self.cells.partition().count
         if list(rows) == [()]:
             return numbers.reshape(count, -1)
@@ -200,8 +204,23 @@ class CellsQuery(Query):
         sizes = np.bincount(np.concatenate([*cells, np.empty(0, np.int64)]), minlength=len(total))
         if self.part is not None:
             return Table([()], sizes.sum(keepdims=True), (total.reshape(1, -1),))
+        first = _joined(sizes, k) if isinstance(table.partition, exact.Buckets) else np.arange(len(sizes))
+        row = np.searchsorted(first, np.arange(len(sizes)), side="right") - 1
+        total = exact.counts(row, total, np.arange(table.width)[None], (len(first), table.width))
+        sizes = np.bincount(row, weights=sizes, minlength=len(first)).astype(np.int64)
         kept = np.flatnonzero(sizes >= k)
-        return Table([(int(cell),) for cell in kept], sizes[kept], (total[kept],))
+        return Table([(int(cell),) for cell in first[kept]], sizes[kept], (total[kept],))
+
+
+def _joined(sizes: NDArray[np.int64], k: int) -> NDArray[np.intp]:
+    """The first bucket of every run of neighbours that holds k records; what is left joins the last run."""
+    first, held = [0], 0
+    for bucket, size in enumerate(sizes.tolist()):
+        if held >= max(k, 1):
+            first.append(bucket)
+            held = 0
+        held += size
+    return np.array(first if held >= k else first[:-1] or [0], np.intp)
 
 
 class Cells(ModelFunction, Function):

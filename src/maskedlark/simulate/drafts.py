@@ -1,4 +1,4 @@
-"""What a simulation writes for its user: the document's settings, and an encoder, a model and a recipe.
+"""What a simulation writes for its user: the document's settings, what the ad server knows, and two recipes.
 
 Settings are made before any service starts, with defaults for the table's size. Decoys are public rows that
 fakes are made of: features drawn from the ranges and categories of the encoder, which is public too, and
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from maskedlark.core.purpose import Purpose
 from maskedlark.dp.session_charge import SessionCharge, crowded
+from maskedlark.features.csv_file import to_csv
 from maskedlark.features.encoder import Encoder
 from maskedlark.features.kinds import BooleanColumn, Fitted, OneHotColumn
 from maskedlark.features.scaled import ScaledColumn
@@ -31,11 +32,13 @@ from maskedlark.simulate.users import Bounds, Users
 from maskedlark.web import files
 from maskedlark.wire.columns import Key
 
-ENCODER, MODEL, RECIPE = "encoder.json", "model.py", "run.toml"
+ENCODER, PEOPLE, MODEL = "encoder.json", "people.csv", "model.py"
+RECIPE, TRAIN_RECIPE = "run.toml", "train.toml"
+"""For `maskedlark fit`, and for `maskedlark train`."""
 STEPS = 60
 RATE, MAX_BATCH = 0.5, 10_000
 HELD_OUT = 0.2
-_BUILD = '''"""The model that run.toml trains: change it as you like. `build` is called once."""
+_BUILD = '''"""The model that train.toml trains: change it as you like. `build` is called once."""
 
 from torch import nn
 
@@ -47,7 +50,18 @@ def build() -> nn.Module:
         nn.init.zeros_(parameter)
     return model
 '''
-_RUN = """# `maskedlark train {path}` runs this; `--plan` says what it would cost and spends nothing.
+_FIT = """# `maskedlark fit {path}` runs this; `--explain` says what it would cost and spends nothing.
+adserver = "adserver.toml"
+datasets = ["{dataset}"]
+tag = "{tag}"
+table = "people.csv" # what the ad server knows about everybody: no label
+encoder = "encoder.json"
+model = "logistic"
+map = "auto" # chosen by the plan, without labels; coefficients of "columns" are the easiest to read
+epsilon = {epsilon:g}
+out = "model.json"
+"""
+_TRAIN = """# `maskedlark train {path}` runs this; `--plan` says what it would cost and spends nothing.
 adserver = "adserver.toml"
 datasets = ["{dataset}"]
 tag = "{tag}"
@@ -59,7 +73,7 @@ steps = {steps}
 held_out = {held_out}
 epsilon = {epsilon:g}
 delta = {delta:g}
-folder = "run"
+folder = "train"
 out = "model.pt"
 
 [optimizer]
@@ -72,8 +86,10 @@ ENOUGH = 1000
 """From this many rows on, k is 100; below, a tenth of the rows."""
 DECOYS = 8
 """The most decoys per purpose."""
-NOISE_FLOOR = 2.0
-"""For training: evaluations without a given noise use it, which leaves part of the budget."""
+NOISE_FLOOR, EVALUATION_FLOOR = 2.0, 3.0
+"""Evaluations without a given noise use theirs. Two of them, a fit and a run leave room for some queries."""
+FIT_PART, TRAIN_PART = 1 / 6, 1 / 3
+"""What a fit and a run may cost, of all that training may."""
 
 
 @dataclass(frozen=True)
@@ -118,8 +134,9 @@ def settings(users: Users, values: Mapping[str, Bounds], label: str | None, tag:
         parts.append(
             f"training.adserver = {{epsilon = {said.epsilon * 0.75}, delta = {both}}}\n"
             f"training.coalition = {{epsilon = {min(MOST.epsilon, said.epsilon * 5)}, delta = {both}}}\n"
+            f'mechanisms.moments = {{kind = "gaussian", noise_floor = {NOISE_FLOOR}}}\n'
             f'mechanisms.gradient = {{kind = "gaussian", noise_floor = {NOISE_FLOOR}}}\n'
-            f'mechanisms.cells = {{kind = "gaussian", noise_floor = {NOISE_FLOOR}}}\n'
+            f'mechanisms.cells = {{kind = "gaussian", noise_floor = {EVALUATION_FLOOR}}}\n'
         )
     if values:
         parts.append('mechanisms.sums = {kind = "laplace", noise_floor = 1.0}\n')
@@ -173,24 +190,26 @@ def _toml(value: object) -> str:
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-def hand_over(folder: Path, document: Document, tag: str, records: int, delta: float, encoder: str) -> None:
+def hand_over(folder: Path, document: Document, tag: str, records: int, delta: float, users: Users) -> None:
     """Write the missing files; existing ones, which the user may have changed, stay."""
     assert document.training is not None
-    epsilon = document.training.adserver.epsilon / 3
+    assert users.encoder is not None
+    ceiling = document.training.adserver.epsilon
     held_out = HELD_OUT if records * HELD_OUT >= 2 * document.k else 0.0
-    features = document.trained(tag).features
+    both = {"dataset": DATASETS[Purpose.TRAIN], "tag": tag}
     written = {
-        ENCODER: encoder,
-        MODEL: _BUILD.format(features=features),
-        RECIPE: _RUN.format(
-            path=quote(str(folder / RECIPE)),
-            dataset=DATASETS[Purpose.TRAIN],
-            tag=tag,
+        ENCODER: users.encoder.to_json(),
+        PEOPLE: to_csv(users.known),
+        RECIPE: _FIT.format(path=quote(str(folder / RECIPE)), epsilon=ceiling * FIT_PART, **both),
+        MODEL: _BUILD.format(features=document.trained(tag).features),
+        TRAIN_RECIPE: _TRAIN.format(
+            path=quote(str(folder / TRAIN_RECIPE)),
             steps=STEPS,
             batches=_batches(records, document.k, held_out, delta),
             held_out=held_out,
-            epsilon=epsilon,
+            epsilon=ceiling * TRAIN_PART,
             delta=delta,
+            **both,
         ),
     }
     for name, text in written.items():

@@ -4,14 +4,11 @@ Read before any service is started. In production nobody has such a table: the a
 features, only browsers know values and labels.
 """
 
-import csv
 import hashlib
-import io
 import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +17,7 @@ from maskedlark.core.declared import COUNT
 from maskedlark.features import table as tables
 from maskedlark.features.column import Column, Value, can_read, text
 from maskedlark.features.encoder import LEAST, Encoder
-from maskedlark.features.errors import ColumnDoesNotFit, TableDoesNotFit
+from maskedlark.features.errors import ColumnDoesNotFit
 from maskedlark.features.kinds import boolean
 from maskedlark.features.scaled import number
 from maskedlark.features.table import Table
@@ -32,7 +29,6 @@ from maskedlark.wire.columns import MAX_KEY_TEXT, Key
 Bounds = tuple[int, int]
 TELLING = 0.95
 """Features whose AUC is above this are reported to the user."""
-_SEPARATORS = ",;\t"
 _NAME = re.compile(r"[A-Za-z0-9_.:/ -]{1,64}")
 _WHOLE = re.compile(r"0|-?[1-9][0-9]{0,14}")
 _NOT_BINARY = "neither 0 nor 1 (nor true/false, yes/no): a label is one of the two; a number is a value"
@@ -90,6 +86,8 @@ class Users:
     label: NDArray[np.int64] | None
     encoder: Encoder | None
     features: NDArray[np.uint8] | None
+    known: tuple[Column, ...]
+    """The columns of the features, as the ad server has them."""
     size: int
     notes: tuple[str, ...]
     """What the user should know about how the table was read."""
@@ -119,14 +117,15 @@ def read_users(table: Table, wanted: ColumnRoles, encoder: Encoder | None = None
     values = {name: _amounts(read[name], bounds, notes) for name, bounds in wanted.values.items()}
     keys = {name: _entries(read[name]) for name in wanted.keys}
     if wanted.label is None:
-        return Users(keys, values, None, None, None, size, tuple(notes), ())
+        return Users(keys, values, None, None, None, (), size, tuple(notes), ())
     if encoder is not None:
         wanted.check_encoder(encoder)
     label = _binary(read[wanted.label])
     encoder = encoder or _fitted(everything, wanted, max(1, min(LEAST, size // 4)), leaks)
+    known = tables.read(everything, [fitted.name for fitted in encoder.columns])
     features = encoder.encode(everything)
     leaks += _telling(encoder, features, label)
-    return Users(keys, values, label, encoder, features, size, tuple(notes), tuple(leaks))
+    return Users(keys, values, label, encoder, features, tuple(known), size, tuple(notes), tuple(leaks))
 
 
 def _fitted(table: Table, wanted: ColumnRoles, least: int, leaks: list[str]) -> Encoder:
@@ -164,7 +163,7 @@ def _telling(encoder: Encoder, features: NDArray[np.uint8], label: NDArray[np.in
 def _auc(byte: NDArray[np.uint8], label: NDArray[np.int64]) -> float:
     """How often the byte is larger where the label is 1; ties count half."""
     counts = [np.bincount(byte[label == each], minlength=256).astype(np.float64) for each in (0, 1)]
-    return Binary(np.stack(counts, axis=1), 0.0).auc.value
+    return Binary(np.stack(counts, axis=1), 0.0, np.linspace(0, 1, 257)).auc.value
 
 
 def _amounts(column: Column, bounds: Bounds, notes: list[str]) -> NDArray[np.int64]:
@@ -212,45 +211,3 @@ def _entries(column: Column) -> list[Key]:
         raise ColumnDoesNotFit(column.name, row, f"a key has at most {MAX_KEY_TEXT} bytes; shorten it")
     entries: list[Key] = [*map(int, texts)] if all(map(_WHOLE.fullmatch, texts)) else [*texts]
     return [entries[place] for place in column.places.tolist()]
-
-
-def read_csv(path: Path) -> dict[str, list[str]]:
-    """Columns by name, from the first line. Errors name the line."""
-    try:
-        text = path.read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise TableDoesNotFit(f"{path} is no text in UTF-8: save it as CSV in UTF-8") from None
-    # Not `splitlines`, which also splits at form feeds and Unicode separators inside cells.
-    first = next(io.StringIO(text, newline=""), "")
-    separator = max(_SEPARATORS, key=first.count)  # Ties go to the comma, which is first.
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
-    try:
-        header = next(reader, [])
-        if fault := next(_header_faults(path, header), None):
-            raise TableDoesNotFit(fault)
-        rows = [_row(path, reader.line_num, row, len(header)) for row in reader if row]
-    except csv.Error as error:
-        raise TableDoesNotFit(f"{path}, line {reader.line_num}: {error}") from None
-    if not rows:
-        raise TableDoesNotFit(f"{path} has no rows below its first line, which names the columns")
-    return dict(zip(header, map(list, zip(*rows, strict=True)), strict=True))
-
-
-def _header_faults(path: Path, header: list[str]) -> Iterator[str]:
-    if not header:
-        yield f"{path} is empty: its first line names the columns"
-    for place, name in enumerate(header, 1):
-        if not name.strip():
-            advice = "name it in the first line, or write the CSV without an index"
-            yield f"{path}: column {place} has no name: {advice}"
-    for name in header:
-        if header.count(name) > 1:
-            yield f"{path} names column {name!r} twice: rename one of them"
-
-
-def _row(path: Path, line: int, row: list[str], wanted: int) -> list[str]:
-    if len(row) != wanted:
-        raise TableDoesNotFit(
-            f"{path}, line {line}: {len(row)} cells, and the first line names {wanted} columns"
-        )
-    return row

@@ -73,8 +73,8 @@ def evaluate(
 ) -> Evaluated:
     """Ask helpers for histograms of (score bucket, label), and measure. Charged as one release per label.
 
-    Over all records a bucket of fewer than k is absent, and counts as empty; over a part none is. A run or a
-    saved model has its own loss and tag, a run also its held-out share; a bare module needs them.
+    Over all records buckets of fewer than k are counted together with their neighbours. A run or a saved
+    model has its own loss and tag, a run also its held-out share; a bare module needs them.
     """
     asked, share, rows = _asked(model, loss, tag)
     share = 0.0 if part == "all" else share if held_out is None else held_out
@@ -157,7 +157,12 @@ def _measured(
         square = np.zeros((loss.classes, loss.classes))
         square[:, list(space.values)] = counts
         return Classes(square, deviation)
+    low, high = (0, 1) if isinstance(loss, BinaryCrossEntropy) else (space.values[0], space.values[-1])
+    edges = np.linspace(low, high, len(counts) + 1)
+    if table.plan.by:
+        # A row is a run of buckets, and is named by its first.
+        first = [int(row[0]) for row in table.rows]
+        counts, edges = counts[first], edges[[*first, len(counts)]]
     if isinstance(loss, BinaryCrossEntropy):
-        return Binary(counts, deviation)
-    edges = np.linspace(space.values[0], space.values[-1], len(counts) + 1)
+        return Binary(counts, deviation, edges)
     return Values(counts, deviation, edges, np.array(space.values, np.float64))

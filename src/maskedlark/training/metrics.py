@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
+_CLOSE = 1e-9
+"""Edges this close are the same."""
 
 
 @dataclass(frozen=True)
@@ -52,13 +54,11 @@ class _Histogram:
 class Binary(_Histogram):
     """A binary label: records of label 0 and 1 per bucket of predicted probability; counts (buckets, 2)."""
 
+    edges: Floats
+    """The bucket edges, from 0 to 1, one more than buckets."""
+
     def __str__(self) -> str:
         return f"AUC {self.auc}, log-loss {self.log_loss}, accuracy {self.accuracy}"
-
-    @property
-    def edges(self) -> Floats:
-        """The bucket edges, one more than buckets."""
-        return np.linspace(0, 1, len(self.counts) + 1)
 
     @property
     def records(self) -> Measure:
@@ -68,9 +68,9 @@ class Binary(_Histogram):
     @property
     def accuracy(self) -> Measure:
         """How often the likelier label was the true one."""
-        middle = (self.edges[:-1] + self.edges[1:]) / 2
-        likely = middle >= 0.5
-        split = float(np.abs(self.counts[np.isclose(middle, 0.5)]).sum())
+        low, high = self.edges[:-1], self.edges[1:]
+        likely = low + high >= 1
+        split = float(np.abs(self.counts[(low < 0.5 - _CLOSE) & (high > 0.5 + _CLOSE)]).sum())
         right = np.stack([~likely, likely], axis=1).astype(float)
         return self._mean(right, split / self._total / 2)
 
@@ -139,23 +139,24 @@ class Values(_Histogram):
     @property
     def squared_error(self) -> Measure:
         """The mean of (prediction - value)^2, taking the middle of the bucket as the prediction."""
-        apart = np.abs(self._middles[:, None] - self.values[None, :])
-        coarse = self._mean(self._half * (2 * apart + self._half))
+        apart, half = np.abs(self._middles[:, None] - self.values[None, :]), self._halves[:, None]
+        coarse = self._mean(half * (2 * apart + half))
         return self._mean(apart**2, max(coarse.value, 0.0))
 
     @property
     def bias(self) -> Measure:
         """The mean of prediction - value."""
-        return self._mean(self._middles[:, None] - self.values[None, :], self._half)
+        coarse = self._mean(np.broadcast_to(self._halves[:, None], self.counts.shape))
+        return self._mean(self._middles[:, None] - self.values[None, :], max(coarse.value, 0.0))
 
     @property
     def _middles(self) -> Floats:
         return (self.edges[:-1] + self.edges[1:]) / 2
 
     @property
-    def _half(self) -> float:
-        """Half of a bucket's width."""
-        return float(self.edges[1] - self.edges[0]) / 2
+    def _halves(self) -> Floats:
+        """Half of every bucket's width."""
+        return np.diff(self.edges) / 2
 
 
 LabelMeasures = Binary | Classes | Values

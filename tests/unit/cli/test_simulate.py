@@ -29,14 +29,18 @@ def running(ended=list):
 
 
 def test_what_to_type_next_is_typed_as_it_stands():
-    lines = [shlex.split(each) for each in hints(cast(Any, running()), FOLDER) if "  maskedlark" in each]
+    said = "\n".join(hints(cast(Any, running()), FOLDER)).splitlines()
+    lines = [shlex.split(each) for each in said if each.startswith("  maskedlark")]
     asked = ["maskedlark", "query", "--config", f"{FOLDER}/adserver.toml", "--group-by", "the ad"]
     assert lines == [
         [*asked, "--value", "spent here", "--explain"],
         [*asked, "--value", "spent here"],
-        ["maskedlark", "train", f"{FOLDER}/run.toml", "--plan"],
-        ["maskedlark", "train", f"{FOLDER}/run.toml"],
+        ["maskedlark", "fit", f"{FOLDER}/run.toml", "--explain"],
+        ["maskedlark", "fit", f"{FOLDER}/run.toml"],
         ["maskedlark", "evaluate", f"{FOLDER}/run.toml"],
+        ["maskedlark", "train", f"{FOLDER}/train.toml", "--plan"],
+        ["maskedlark", "train", f"{FOLDER}/train.toml"],
+        ["maskedlark", "evaluate", f"{FOLDER}/train.toml"],
     ]
 
 

@@ -89,5 +89,4 @@ def test_a_mistake_is_one_line(written, text, said):
 def test_a_model_that_was_not_trained_yet_is_named(written):
     done = INVOKE(app, ["evaluate", str(written)])
     assert done.exit_code == 1
-    (line,) = done.stderr.splitlines()
-    assert line.endswith("model.pt: No such file or directory")
+    assert done.stderr.splitlines()[-1].endswith("model.pt: No such file or directory")

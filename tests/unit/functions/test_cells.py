@@ -85,15 +85,21 @@ def twins(truth, table):
 
 
 @pytest.mark.parametrize("k", [1, 20, 51, 1000])
-def test_tables_are_the_twins_without_cells_below_k(k):
+def test_tables_are_the_twins_without_cells_below_k_and_buckets_in_runs_that_hold_it(k):
     truth = stepping.truth(DOCUMENT, "clicks", 200, b"records")
     for asked, table in zip(TABLES, ask().share([truth], k), strict=True):
         expected, sizes = twins(truth, asked)
-        kept = [cell for cell, size in enumerate(sizes) if size >= k]
+        kept = [[cell] for cell, size in enumerate(sizes) if size >= k]
+        if asked["cells"]["kind"] == "buckets":
+            kept = twin.runs(sizes, k)
         assert sum(sizes) == 200
-        assert list(table.rows) == [(cell,) for cell in kept]
-        assert table.records.tolist() == [sizes[cell] for cell in kept]
-        assert table.shares[0].tolist() == [expected[cell] for cell in kept]
+        assert list(table.rows) == [(run[0],) for run in kept]
+        assert table.records.tolist() == [sum(sizes[cell] for cell in run) for run in kept]
+        sums = [
+            [sum(each) % field.P for each in zip(*(expected[cell] for cell in run), strict=True)]
+            for run in kept
+        ]
+        assert table.shares[0].tolist() == sums
 
 
 def test_over_a_part_every_cell_is_there_whatever_it_holds():

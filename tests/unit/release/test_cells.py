@@ -8,7 +8,7 @@ import pytest
 
 from maskedlark.adserver.combining import combine
 from maskedlark.errors import MaskedLarkError
-from maskedlark.exact.cells import Buckets, cells
+from maskedlark.exact.cells import Buckets, Largest, cells
 from maskedlark.exact.network import Layer, Linear, Network
 from maskedlark.exact.quantise import Quantised
 from maskedlark.functions import model, weights
@@ -86,17 +86,44 @@ def receipts(rig):
 
 
 def test_a_cell_of_k_records_is_there_and_one_of_fewer_is_absent(rig):
+    """Outputs i·x - (e_1 + … + e_i): the largest is the number of edges that x reaches."""
     edges = edges_of(rig, K - 1, K, K + 1, K - 1)
-    tables = [{"cells": {"kind": "buckets", "edges": edges}, "ones": ones} for ones in (False, True)]
-    (rows, counts), (same, ones) = answer(rig, question(rig, tables=tables))
-    assert rows == same == [(1,), (2,), (4,)]
+    units = np.round(np.cumsum([0.0, *edges]) * 2**16).astype(int)
+    network = Network((Layer(Linear("w0", "b0", 4, 5)),), ())
+    weight = np.outer(np.arange(5), [256, 1, 0, 0])
+    sent = Quantised(np.concatenate([weight.ravel(), -units // 16]).astype(np.int16), (8, 12), (), 16)
     features, truth = everybody(rig)
-    (places,) = cells(WHOLE, SENT, features, [Buckets(0, tuple(edges))])
+    (places,) = cells(network, sent, features, [Largest(0, 5)])
+    sizes = np.bincount(places, minlength=5)
+    assert {*np.sign(sizes - K)} == {-1, 0, 1}, "there are some of fewer than k, of k, and of more"
+    given = {"model": model.describe(network).model_dump(mode="json"), "weights": weights.to_text(sent)}
+    tables = [{"cells": {"kind": "largest", "count": 5}, "ones": ones} for ones in (False, True)]
+    (rows, counts), (same, ones) = answer(rig, question(rig, tables=tables, **given))
+    assert rows == same == [(int(cell),) for cell in np.flatnonzero(sizes >= K)]
     for cell in range(5):
         wanted = truth[places == cell].sum(axis=0) if (cell,) in rows else np.zeros(2)
         assert counts[cell].tolist() == wanted.tolist()
         assert ones[cell].tolist() == wanted[1:].tolist()
-    assert counts.sum() < len(truth) - 2 * (K - 1), "fakes count 0, and are among the k"
+    assert counts.sum() < sizes[sizes >= K].sum(), "fakes count 0, and are among the k"
+
+
+def test_buckets_of_fewer_than_k_records_are_counted_with_their_neighbours(rig):
+    edges = edges_of(rig, K - 1, K, K + 1, K - 1, 1, len(everybody(rig)[0]) - 4 * K - 1)
+    (rows, counts), (same, ones) = answer(
+        rig,
+        question(
+            rig,
+            tables=[{"cells": {"kind": "buckets", "edges": edges}, "ones": ones} for ones in (False, True)],
+        ),
+    )
+    assert rows == same == [(0,), (2,), (3,), (5,)]
+    features, truth = everybody(rig)
+    (places,) = cells(WHOLE, SENT, features, [Buckets(0, tuple(edges))])
+    for row, run in ((0, (0, 1)), (2, (2,)), (3, (3, 4)), (5, (5, 6))):
+        wanted = truth[np.isin(places, run)].sum(axis=0)
+        assert counts[row].tolist() == wanted.tolist()
+        assert ones[row].tolist() == wanted[1:].tolist()
+    assert counts.sum() == truth.sum(), "nobody is lost"
 
 
 def test_an_answer_without_any_cell_is_read_as_zeros(rig):

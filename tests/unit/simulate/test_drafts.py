@@ -3,7 +3,12 @@ import tomllib
 import numpy as np
 import pytest
 
+from maskedlark.dp import accountant
+from maskedlark.dp.accountant import Charge
 from maskedlark.features import Boolean, Encoder, Hashed, OneHot, Scaled
+from maskedlark.features.csv_file import read_csv
+from maskedlark.fitting import recipe as fit_recipe
+from maskedlark.ledger.budget import Account
 from maskedlark.parameters.document import Document
 from maskedlark.parameters.drafting import draft
 from maskedlark.simulate import drafts
@@ -69,6 +74,7 @@ def test_what_is_declared_is_a_document():
     assert [(each.name, each.low, each.high) for each in found.values] == [("a value", 0, 5)]
     assert found.models[0].tag == "A model"
     assert found.models[0].labels[0].value is None
+    assert {*found.mechanisms} == {"sums", "moments", "gradient", "cells"}
     assert {each.keys["campaign"] for each in found.decoys if each.keys} == {"spring", "winter"}
 
 
@@ -129,6 +135,10 @@ def trained(k: int) -> Document:
     )
 
 
+def users():
+    return read_users(people(), ColumnRoles(("campaign",), {"a value": (0, 5)}, "bought"))
+
+
 @pytest.mark.parametrize(
     ("records", "k", "drawn"),
     [
@@ -137,27 +147,52 @@ def trained(k: int) -> Document:
         (120, 100, {"sampling": "whole", "held_out": 0.0}),
     ],
 )
-def test_the_recipe_can_be_read_and_suits_the_crowd(tmp_path, records, k, drawn):
+def test_the_recipes_can_be_read_and_suit_the_crowd(tmp_path, records, k, drawn):
     made = trained(k)
     tag = made.models[0].tag
-    drafts.hand_over(tmp_path, made, tag, records, 1e-5, "the encoder")
-    found = recipe.read(tmp_path / "run.toml")
+    drafts.hand_over(tmp_path, made, tag, records, 1e-5, users())
+    found = recipe.read(tmp_path / "train.toml")
     assert (found.tag, found.datasets, found.epsilon, found.delta) == (tag, ("trained",), 2.0, 1e-5)
-    assert found.adserver == tmp_path / "adserver.toml"
     assert {name: getattr(found, name) for name in drawn} == drawn
-    assert (tmp_path / "encoder.json").read_text() == "the encoder"
+    fit = fit_recipe.read(tmp_path / "run.toml")
+    assert (fit.tag, fit.datasets, fit.epsilon, fit.model) == (tag, ("trained",), 1.0, "logistic")
+    assert found.adserver == fit.adserver == tmp_path / "adserver.toml"
+    assert found.encoder == fit.encoder == tmp_path / "encoder.json"
+
+
+def test_the_ad_servers_table_has_the_features_and_no_label(tmp_path):
+    made = trained(100)
+    drafts.hand_over(tmp_path, made, made.models[0].tag, 3600, 1e-5, users())
+    table = read_csv(tmp_path / "people.csv")
+    assert [*table] == ["age"]
+    assert (Encoder.load(tmp_path / "encoder.json").encode(table) == users().features).all()
 
 
 def test_what_its_user_has_changed_stays(tmp_path):
-    (tmp_path / "model.py").write_text("mine")
+    for name in ("model.py", "run.toml"):
+        (tmp_path / name).write_text("mine")
     made = trained(100)
-    drafts.hand_over(tmp_path, made, made.models[0].tag, 3600, 1e-5, "")
-    assert (tmp_path / "model.py").read_text() == "mine"
-    assert (tmp_path / "run.toml").exists()
+    drafts.hand_over(tmp_path, made, made.models[0].tag, 3600, 1e-5, users())
+    assert [(tmp_path / name).read_text() for name in ("model.py", "run.toml")] == ["mine"] * 2
+    assert (tmp_path / "train.toml").exists()
+
+
+def test_what_a_simulation_suggests_fits_its_budget_all_of_it():
+    """A query of three values with the least noise, a fit, a run, and an evaluation of each."""
+    made = document(people(), {"a value": (0, 5)}, "bought", drafts.chosen(200, None, 8.0, 0.2))
+    assert made.training is not None
+    account, ceiling, tag = Account(made), made.training.adserver.epsilon, made.models[0].tag
+    floors = {name: each.noise_floor for name, each in made.mechanisms.items()}
+    fit = accountant.noise_for("gaussian", 1, ceiling * drafts.FIT_PART, account.delta(tag), mixed=True)
+    assert fit > floors["moments"]
+    singles = [Charge("gaussian", fit, 1), *[Charge("gaussian", floors["cells"], 1)] * 2]
+    both = accountant.epsilon(singles, account.delta(tag), mixed=True) + ceiling * drafts.TRAIN_PART
+    assert both < ceiling
+    assert both + 3 / floors["sums"] < made.budget.epsilon
 
 
 def test_a_draft_names_the_encoder_of_its_features():
     made = document(people(), {}, "bought", drafts.chosen(200, None, 8.0, 0.2))
-    users = read_users(people(), ColumnRoles(("campaign",), {}, "bought"))
-    assert users.encoder is not None
-    assert made.trained("A model").encoder == users.encoder.digest.hex()
+    same = read_users(people(), ColumnRoles(("campaign",), {}, "bought"))
+    assert same.encoder is not None
+    assert made.trained("A model").encoder == same.encoder.digest.hex()

@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 
 from maskedlark.features import Encoder, Scaled
-from maskedlark.features.errors import ColumnDoesNotFit, TableDoesNotFit, UnknownColumn
-from maskedlark.simulate import users
+from maskedlark.features.errors import ColumnDoesNotFit, UnknownColumn
 from maskedlark.simulate.errors import BadSimulation
 from maskedlark.simulate.users import ColumnRoles, Users, read_users
 
@@ -135,53 +134,3 @@ def test_a_value_keeps_to_its_bounds_and_to_nothing(low, high, cells):
 def test_what_does_not_fit_says_what_to_change(table, asked, error, said):
     with pytest.raises(error, match=said):
         read_users(table, asked)
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"a,b\n1,x\n2,y\n",
-        b"\xef\xbb\xbfa,b\r\n1,x\r\n\r\n2,y",
-        b"a;b\n1;x\n2;y\n",
-        b"a\tb\n1\tx\n2\ty\n",
-        b'a,b\n"1","x"\n2,y\n',
-    ],
-    ids=["plain", "as spreadsheets save it", "semicolons", "tabs", "quoted"],
-)
-def test_columns_are_texts_by_name(tmp_path, data):
-    path = tmp_path / "table.csv"
-    path.write_bytes(data)
-    assert users.read_csv(path) == {"a": ["1", "2"], "b": ["x", "y"]}
-
-
-def test_a_cell_may_have_lines_and_separators(tmp_path):
-    path = tmp_path / "table.csv"
-    path.write_text('a,b\n"1;2","x\ny"\n')
-    assert users.read_csv(path) == {"a": ["1;2"], "b": ["x\ny"]}
-
-
-@pytest.mark.parametrize("inside", ["\u2028", "\x85", "\x0c", "\x1d"])
-def test_only_a_line_feed_or_carriage_return_ends_a_line(tmp_path, inside):
-    path = tmp_path / "table.csv"
-    path.write_text(f"a,b\n1{inside}2,x\n", "utf-8")
-    assert users.read_csv(path) == {"a": [f"1{inside}2"], "b": ["x"]}
-
-
-@pytest.mark.parametrize(
-    ("data", "said"),
-    [
-        (b"", "is empty: its first line names the columns"),
-        (b"a,b\n", "no rows below its first line"),
-        (b",a\n0,1\n", "column 1 has no name: name it in the first line, or write the CSV without an index"),
-        (b"a, \n0,1\n", "column 2 has no name"),
-        (b"a,b,a\n1,2,3\n", "names column 'a' twice"),
-        (b"a,b\n1,2\n1,2,3\n", "line 3: 3 cells, and the first line names 2 columns"),
-        (b'a,b\n"1,2\n', "line 2: unexpected end of data"),
-        (b"a,b\n\xff,2\n", "no text in UTF-8"),
-    ],
-)
-def test_what_is_no_table_says_where(tmp_path, data, said):
-    path = tmp_path / "table.csv"
-    path.write_bytes(data)
-    with pytest.raises(TableDoesNotFit, match=said):
-        users.read_csv(path)

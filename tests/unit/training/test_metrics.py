@@ -16,7 +16,11 @@ TRUTH = (RNG.random(5000) < SCORES).astype(int)
 def binary(scores=SCORES, truth=TRUTH, buckets=20, deviation=0.0):
     counts = np.zeros((buckets, 2))
     np.add.at(counts, (np.minimum((scores * buckets).astype(int), buckets - 1), truth), 1)
-    return Binary(counts, deviation)
+    return Binary(counts, deviation, even(buckets))
+
+
+def even(buckets):
+    return np.linspace(0, 1, buckets + 1)
 
 
 @pytest.mark.parametrize("buckets", [2, 7, 20, 400])
@@ -52,14 +56,14 @@ def test_calibration_is_the_share_of_ones_by_bucket():
 
 
 def test_buckets_that_noise_drowns_are_not_shown():
-    noisy = Binary(np.array([[3.0, 2.0], [200.0, 100.0]]), deviation=10.0)
+    noisy = Binary(np.array([[3.0, 2.0], [200.0, 100.0]]), 10.0, even(2))
     assert [middle for middle, _ in noisy.calibration()] == [0.75]
     assert noisy.calibration(least=400) == []
 
 
 def test_an_empty_histogram_breaks_nothing():
     for counts in (np.zeros((4, 2)), np.full((4, 2), -3.0)):
-        empty = Binary(counts, 5.0)
+        empty = Binary(counts, 5.0, even(4))
         for measure in (empty.auc, empty.log_loss, empty.accuracy):
             assert math.isfinite(measure.value)
             assert math.isfinite(measure.error)
@@ -67,10 +71,10 @@ def test_an_empty_histogram_breaks_nothing():
 
 
 def test_a_perfect_and_a_useless_model():
-    perfect = Binary(np.array([[50.0, 0.0], [0.0, 70.0]]), 0.0)
+    perfect = Binary(np.array([[50.0, 0.0], [0.0, 70.0]]), 0.0, even(2))
     assert perfect.auc == Measure(1.0, 0.0)
     assert perfect.accuracy.value == 1
-    useless = Binary(np.array([[50.0, 70.0]]), 0.0)
+    useless = Binary(np.array([[50.0, 70.0]]), 0.0, even(1))
     assert useless.auc.value == 0.5
     assert useless.auc.coarse == 0.5
 

@@ -72,8 +72,17 @@ class Judged:
 
 
 @dataclass(frozen=True)
+class Fit:
+    """A model that was fitted from one release: what it cost, against everybody, and how good it is."""
+
+    epsilon: float
+    seconds: float
+    judged: Judged
+
+
+@dataclass(frozen=True)
 class Model:
-    """The training of a model, and its quality compared with others."""
+    """The fit and the training of a model, and its quality compared with others."""
 
     features: tuple[str, ...]
     steps: int
@@ -85,6 +94,7 @@ class Model:
     people: int
     """The number of people it is judged on."""
     points: tuple[Point, ...]
+    fit: Fit
     private: Judged
     clear: Judged
     guessing: Judged

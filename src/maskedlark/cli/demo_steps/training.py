@@ -1,7 +1,7 @@
-"""The demo's conversion model: trained through the helpers on labels that nobody holds, and judged.
+"""The demo's model on labels that nobody holds: fitted from one release, and trained by private gradients.
 
-It is compared with the same model trained in the clear, and with guessing, on other people whose labels the
-demo knows.
+Both are compared with the same model trained in the clear, and with guessing, on other people whose labels
+the demo knows.
 """
 
 import time
@@ -18,17 +18,19 @@ from torch.optim import SGD
 
 from maskedlark.cli.demo_steps.people import People, people
 from maskedlark.cli.demo_steps.reporting import DATASETS, DELTA, MODEL
-from maskedlark.cli.demo_steps.results import Bucket, Judged, Model, Point
+from maskedlark.cli.demo_steps.results import Bucket, Fit, Judged, Model, Point
 from maskedlark.cli.output import Screen, table
 from maskedlark.core.purpose import Purpose
 from maskedlark.dp.session_charge import adserver_epsilon, announced, coalition_epsilon
 from maskedlark.exact.network import FEATURE_EXPONENT
 from maskedlark.features import Encoder
+from maskedlark.fitting import LogisticRegression
 from maskedlark.randomness import Randomness
 from maskedlark.training.client import Client
 from maskedlark.training.plan import TrainingPlan
 from maskedlark.training.predictor import Predictor
 
+FIT_EPSILON = 1.0
 EPSILON, STEPS, RATE = 2.0, 40, 0.5
 FRESH = 20_000
 """How many people to judge by: enough for a standard error of an AUC below 0.005."""
@@ -45,7 +47,7 @@ Chances = NDArray[np.float64]
 QualityByStep = dict[int, Judged]
 """The model's quality by number of steps."""
 Judge = Callable[..., Judged]
-"""Judges a model, optionally given a name and who saw its labels."""
+"""Judges a model, or what it predicts for rows, optionally given a name and who saw its labels."""
 
 
 def judge_by(encoder: Encoder) -> Judge:
@@ -53,8 +55,12 @@ def judge_by(encoder: Encoder) -> Judge:
     others = people(FRESH, b"other people, later")
     rows = encoder.encode(others.known)
 
-    def judge(model: nn.Module, name: str = "", who: str = "") -> Judged:
-        predicted, labels = Predictor(model, "bce", MODEL, encoder).predict(rows), others.bought
+    def judge(model: nn.Module | LogisticRegression, name: str = "", who: str = "") -> Judged:
+        if isinstance(model, LogisticRegression):
+            predicted = model.predict_proba(rows)[:, 1]
+        else:
+            predicted = Predictor(model, "bce", MODEL, encoder).predict(rows)
+        labels = others.bought
         figures = auc(labels, predicted), log_loss(labels, predicted), calibration(labels, predicted)
         return Judged(name, who, *figures)
 
@@ -62,25 +68,49 @@ def judge_by(encoder: Encoder) -> Judge:
 
 
 def run(console: Screen, client: Client, crowd: People, encoder: Encoder, rng: Randomness) -> Model:
-    """Train, judge on others, and show all three models."""
-    judge, start = judge_by(encoder), time.perf_counter()
+    """Fit, train, judge on others, and show all models."""
+    judge = judge_by(encoder)
+    fit, start = _fit(client, crowd, encoder, judge), time.perf_counter()
     private, plan, course = _with_helpers(client, encoder, judge)
     seconds, clear = time.perf_counter() - start, _in_the_clear(crowd, encoder, rng)
     models = (
-        judge(private, "trained through the helpers", "each browser its own"),
-        judge(clear, "trained in the clear on the same people", "whoever trained it"),
+        judge(private, f"trained by {plan.steps} private gradients", "each browser its own"),
+        judge(clear, "trained in the clear", "whoever trained it"),
         judge(_untrained(encoder), "not trained: guessing", "nobody"),
     )
     costs, points = (plan.epsilon, plan.coalition_epsilon, DELTA), _points(plan, course)
     features = tuple(crowd.known)
-    console.say(f"""A logistic regression of {", ".join(features)} was trained in {plan.steps} steps, each on
-        about {plan.batch:.0f} records that the helpers drew, in {seconds:.0f} s. It cost
+    console.say(f"""A logistic regression of {", ".join(features)} was fitted from one noisy sum of the
+        helpers, in {fit.seconds:.0f} s. It cost [bold]ε = {fit.epsilon:.3g} against everybody[/]: the ad
+        server has the features, and asks for no more than Σ features · label.""")
+    console.say(f"""The same by private gradients took {plan.steps} steps, each on about {plan.batch:.0f}
+        records that the helpers drew, and {seconds:.0f} s. It cost
         [bold]ε = {plan.epsilon:.3g} against the ad server alone, {plan.coalition_epsilon:.3g} against it with
         all helpers but one[/], δ = {DELTA:g}.""")
     title = f"Who will buy? Models judged on {FRESH} other people"
-    rows = ((each.name, each.who, f"{each.auc:.3f}") for each in models)
-    console.print(table(("model", "who saw its labels", "AUC"), rows, title), "")
-    return Model(features, plan.steps, plan.batch, seconds, *costs, FRESH, points, *models)
+    spent = (f"{fit.epsilon:.3g}", f"{plan.epsilon:.3g} to {plan.coalition_epsilon:.3g}", "∞", "0")
+    rows = [
+        (each.name, each.who, cost, f"{each.auc:.3f}")
+        for each, cost in zip((fit.judged, *models), spent, strict=True)
+    ]
+    console.print(table(("model", "who saw its labels", "ε", "AUC"), rows, title), "")
+    return Model(features, plan.steps, plan.batch, seconds, *costs, FRESH, points, fit, *models)
+
+
+def _fit(client: Client, crowd: People, encoder: Encoder, judge: Judge) -> Fit:
+    """Fit as a user of scikit-learn would, but for y, which nobody has."""
+    start = time.perf_counter()
+    model = LogisticRegression(
+        client,
+        MODEL,
+        epsilon=FIT_EPSILON,
+        datasets=[DATASETS[Purpose.TRAIN]],
+        encoder=encoder,
+        map="columns",  # As they are, as in all models of the demo.
+    )
+    model.fit(crowd.known)
+    judged = judge(model, "fitted from one release", "each browser its own")
+    return Fit(model.answered_.balance.charged_epsilon, time.perf_counter() - start, judged)
 
 
 def _with_helpers(

@@ -43,7 +43,8 @@ def curve(model: Model, measure: str, title: str) -> Markup:
         costs: the ε against the ad server alone, and that against it with all helpers but one."""
     x = Axis.numbers("ε that a run up to here costs", 0, beyond(model.points[-1].coalition, 5), 5)
     levels = {"clear": getattr(model.clear, measure), "guess": getattr(model.guessing, measure)}
-    heights = [*levels.values(), *(getattr(each, measure) for each in model.points)]
+    fitted = (model.fit.epsilon, getattr(model.fit.judged, measure))
+    heights = [*levels.values(), fitted[1], *(getattr(each, measure) for each in model.points)]
     plot = Plot(f"plot-{measure}", title, says, x, Axis.numbers("", *tenths(heights), 5))
     for kind, height in levels.items():
         plot.line(kind, [(x.low, height), (x.high, height)])
@@ -52,19 +53,21 @@ def curve(model: Model, measure: str, title: str) -> Markup:
         plot.line(kind, points)
         for each, point in zip(model.points, points, strict=True):
             plot.dot(kind, shape, point, f"{each.steps} steps: ε = {point[0]:.2f}, {title} {point[1]:.3f}")
+    plot.dot("fitted", "diamond", fitted, f"one release: ε = {fitted[0]:.2f}, {title} {fitted[1]:.3f}")
     return plot.svg()
 
 
 def calibration(model: Model) -> Markup:
     """What happened against what was predicted: a perfect model is on the diagonal."""
     title = "Share that bought"
-    says = """For people grouped by their predicted chance to buy: the share that did, for the private and the
-        cleartext model, with two standard errors. A perfect one lies on the diagonal."""
+    says = """For people grouped by their predicted chance to buy: the share that did, for both private models
+        and the cleartext one, with two standard errors. A perfect one lies on the diagonal."""
     marks = [(each / 5, f"{each * 20} %") for each in range(6)]
     x = Axis("predicted chance to buy", 0, 1, marks)
     plot = Plot("plot-calibration", title, says, x, Axis("", 0, 1, marks), height=350, left=52)
     plot.line("guess", [(0, 0), (1, 1)])
-    for kind, shape, judged in (("clear", "square", model.clear), ("private", "circle", model.private)):
+    drawn = (("clear", "square", model.clear), ("private", "circle", model.private))
+    for kind, shape, judged in (*drawn, ("fitted", "diamond", model.fit.judged)):
         for each in judged.calibration:
             low, high = max(0.0, each.happened - 2 * each.error), min(1.0, each.happened + 2 * each.error)
             plot.whisker(kind, (each.predicted, low), (each.predicted, high))
@@ -86,8 +89,8 @@ def budget(receipts: Receipts) -> Markup:
     for row, head, figure in ((1.4, alone, "epsilon"), (0.4, together, "coalition")):
         plot.text(head, (0, row), -17)
         costs = [(each.what, cost) for each in receipts.chain if (cost := getattr(each, figure)) > 0]
-        # Only receipts with a cost, end to end: the report, then training.
-        start, kinds = 0.0, iter((("first", "report"), ("second", "training")))
+        # Only receipts with a cost, end to end: the report, the fit, then training.
+        start, kinds = 0.0, iter((("first", "report"), ("second", "fit"), ("third", "training")))
         for what, cost in costs:
             kind, words = next(kinds, ("first", ""))
             plot.bar(kind, (start, row), (start + cost, row), _BAR, f"{what}: ε = {cost:.3g}")

@@ -36,8 +36,10 @@ def _tiles(results: DemoResults) -> Iterator[tuple[str, str]]:
     yield f"{results.sent.reports:,}", "sealed reports, fakes among them; the ad server can read none"
     yield f"ε = {spent.epsilon:.3g}", f"of {spent.allowed:g} that a source may cost was spent, on all below"
     if model is not None:
-        words = f"AUC of the private model; {model.clear.auc:.3f} for one that saw every label"
-        yield f"{model.private.auc:.3f}", words
+        words = f"AUC of a model from one release, at ε = {model.fit.epsilon:.3g} against everybody; " + (
+            f"{model.private.auc:.3f} by gradients, {model.clear.auc:.3f} for one that saw every label"
+        )
+        yield f"{model.fit.judged.auc:.3f}", words
     if ours is not None:
         words = f"± {ours.error:.3f}: advantage of a helper that attacks labels; 1 would read all"
         yield minus(f"{ours.advantage:+.3f}"), words
@@ -47,7 +49,7 @@ def _tiles(results: DemoResults) -> Iterator[tuple[str, str]]:
 
 def _way(results: DemoResults) -> Iterator[tuple[str, str]]:
     """The path of a report, with counts."""
-    sent, with_model = results.sent, " and a private model" if results.model is not None else ""
+    sent, with_model = results.sent, " and private models" if results.model is not None else ""
     words = f"""split what a person did into shares, one for each helper and random by itself, and seal them;
         {results.fake_rate * 100:g} % more are fakes"""
     yield f"{results.users:,} browsers", words
@@ -89,15 +91,17 @@ def _trained(name: str, title: str, model: Model | None) -> Markup:
     """The model's training and its quality."""
     if model is None:
         return section(name, title, NO_MODEL)
-    intro = f"""A logistic regression of {", ".join(model.features)}: {model.steps} steps through the helpers,
-        each on about {model.batch:,.0f} records that they drew, in {model.seconds:.0f} s. It cost ε =
-        {model.epsilon:.3g} against the ad server alone, {model.coalition:.3g} against it with all helpers but
-        one, δ = {model.delta:g}."""
+    intro = f"""A logistic regression of {", ".join(model.features)}, fitted from one release in
+        {model.fit.seconds:.0f} s: ε = {model.fit.epsilon:.3g} against everybody. By private gradients it took
+        {model.steps} steps, each on about {model.batch:,.0f} records that the helpers drew, and
+        {model.seconds:.0f} s: ε = {model.epsilon:.3g} against the ad server alone, {model.coalition:.3g}
+        against it with all helpers but one, δ = {model.delta:g}."""
     measures = {"auc": "AUC on other people", "loss": "Log-loss on other people"}
     drawn = figure(
         [plots.curve(model, measure, of) for measure, of in measures.items()],
         ("private", "circle", "ε against the ad server alone"),
         ("coalition", "square", "ε against it with all helpers but one"),
+        ("fitted", "diamond", "from one release: one ε against everybody"),
         ("clear", "line", "trained in the clear, which hides nothing"),
         ("guess", "line", "not trained: guessing"),
     )
@@ -120,16 +124,18 @@ def _calibrated(name: str, title: str, model: Model | None) -> Markup:
         errors of that share."""
     drawn = figure(
         [plots.calibration(model)],
+        ("fitted", "diamond", "fitted from one release"),
         ("private", "circle", "trained through the helpers"),
         ("clear", "square", "trained in the clear"),
         ("guess", "line", "perfect"),
     )
-    judged = (model.private, model.clear, model.guessing)
+    fitted = model.fit.judged
+    judged = (fitted, model.private, model.clear, model.guessing)
     models = [[each.name, each.who, f"{each.auc:.3f}", f"{each.loss:.3f}"] for each in judged]
     rows = [
         [of, _percent(b.predicted), f"{_percent(b.happened)} ± {_percent(2 * b.error)}", f"{b.people:,}"]
-        for of, buckets in (("private", model.private.calibration), ("in the clear", model.clear.calibration))
-        for b in buckets
+        for of, one in (("fitted", fitted), ("trained", model.private), ("in the clear", model.clear))
+        for b in one.calibration
     ]
     compared = table("Who will buy?", ["model", "who saw its labels", "AUC", "log-loss"], models)
     calibration = table("Calibration", ["model", "predicted", "came true", "people"], rows)
@@ -163,7 +169,7 @@ def _spent(receipts: Receipts, model: Model | None) -> Markup:
     drawn = figure(
         [plots.budget(receipts)],
         ("first", "square", "campaign report"),
-        *([] if model is None else [("second", "square", "training")]),
+        *([] if model is None else [("second", "square", "fit"), ("third", "square", "training")]),
         ("allowed", "square", "what a source may still cost"),
     )
     heads = ["receipt", "ε charged", "ε spent", "spent, with helpers"]

@@ -6,6 +6,7 @@ from maskedlark.cli.demo_steps.results import (
     Campaign,
     Charged,
     DemoResults,
+    Fit,
     Held,
     Judged,
     Model,
@@ -40,20 +41,22 @@ MODEL = Model(
     1e-5,
     20_000,
     (Point(0, 0.0, 0.0, 0.5, 0.693), Point(7, 0.77, 1.63, 0.71, 0.64), Point(40, 2.0, 4.17, 0.82, 0.35)),
+    Fit(1.0, 2.0, Judged("fitted", "each browser its own", 0.825, 0.345, BUCKETS)),
     Judged("private", "each browser its own", 0.82, 0.35, BUCKETS),
     Judged("clear", "whoever trained it", 0.83, 0.34, BUCKETS[:1]),
     Judged("guessing", "nobody", 0.5, 0.693, ()),
 )
 RECEIPTS = Receipts(
     2,
-    3.33,
-    5.5,
+    4.33,
+    6.5,
     8.0,
     2e-5,
     (
         Charged(1, "3600 records frozen, to aggregate", 0.0, 0.0, 0.0, 0.0),
         Charged(2, "sums answered with Laplace noise", 1.33, 1.33, 1.33, 1.33),
-        Charged(3, "40 training steps reserved", 2.0, 4.17, 3.33, 5.5),
+        Charged(3, "moments answered with Gaussian noise", 1.0, 1.0, 2.33, 2.33),
+        Charged(4, "40 training steps reserved", 2.0, 4.17, 4.33, 6.5),
     ),
 )
 VIEWS = (

@@ -59,11 +59,12 @@ def test_it_has_every_section_and_number():
     for shown in (
         "110 (104 to 116)",
         "Withheld: summer, of fewer than k = 100 records",
+        "fitted from one release in 2 s: ε = 1 against everybody",
         "ε = 2 against the ad server alone, 4.17 against it with all helpers but one",
         "\N{MINUS SIGN}0.015 ± 0.024",
         "finds no state",
         "1b59e5c4fb76579b",
-        "ε = 3.33 of 8",
+        "ε = 4.33 of 8",
         "maskedlark demo --users 3000 --helpers 2",
     ):
         assert shown in words

@@ -97,6 +97,8 @@ def test_a_curve_has_both_figures_of_every_point():
     }
     assert [len(found) for found in places.values()] == [3, 3]
     assert all(alone <= together + 1 for alone, together in zip(*places.values(), strict=True))
+    [fitted] = marks(drawn, "dot fitted")
+    assert min(places["private"]) < _left(fitted) < max(places["private"])
     assert {"mark line clear", "mark line guess"} <= {each.get("class") for each in marks(drawn, "line")}
 
 
@@ -108,16 +110,17 @@ def _left(mark: ElementTree.Element) -> float:
 def test_calibration_has_a_mark_and_a_whisker_a_bucket():
     drawn = DRAWN["calibration"]
     assert len(marks(drawn, "dot private")) == len(marks(drawn, "whisker private")) == 2
+    assert len(marks(drawn, "dot fitted")) == 2
     assert len(marks(drawn, "dot clear")) == 1
 
 
 def test_bars_of_the_budget_are_what_was_charged_end_to_end():
-    bars = [each for kind in ("first", "second") for each in marks(DRAWN["budget"], f"bar {kind}")]
-    assert len(bars) == 4
+    bars = [each for kind in ("first", "second", "third") for each in marks(DRAWN["budget"], f"bar {kind}")]
+    assert len(bars) == 6
     [allowed] = marks(DRAWN["budget"], "bar allowed")
     unit = float(allowed.get("width", 0)) / RECEIPTS.allowed
     widths = [float(each.get("width", 0)) / unit for each in bars]
-    assert widths == pytest.approx([1.33, 1.33, 2.0, 4.17], abs=0.02)
+    assert widths == pytest.approx([1.33, 1.33, 1.0, 1.0, 2.0, 4.17], abs=0.02)
 
 
 def test_bits_are_those_of_the_bytes():

@@ -1,0 +1,123 @@
+"""`maskedlark fit` and `predict`: a linear model from one release that a TOML describes; what it predicts."""
+
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from typer import Argument, Option
+
+from maskedlark.adserver.client import Client
+from maskedlark.cli.error_handling import command, import_extra
+from maskedlark.cli.options import Json
+from maskedlark.cli.output import print_result, said_if_slow
+from maskedlark.features import Encoder, csv_file
+from maskedlark.features.column import Column
+from maskedlark.fitting import recipe as recipes
+from maskedlark.training.errors import BadRun
+from maskedlark.web import files
+
+_CLASSES = {"logistic": "LogisticRegression", "linear": "LinearRegression", "poisson": "PoissonRegressor"}
+_SHOWN = 8
+"""So many coefficients are printed; the file and `--json` have all."""
+Run = Annotated[Path, Argument(help="A TOML: model, table and encoder of the features, datasets and cost.")]
+app = typer.Typer()
+
+
+@command(app, "fit run.toml --explain")
+def fit(
+    run: Run,
+    explain: Annotated[
+        bool, Option("--explain", help="Say what it would cost and how good it would be; spend nothing.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Fit a linear model to labels that nobody holds, from one release: shows the cost, and saves it."""
+    recipe = recipes.read(run)
+    encoder, table = Encoder.load(recipe.encoder), csv_file.read_csv(recipe.table)
+    with (
+        said_if_slow("choosing a map without labels, asking the helpers, solving"),
+        Client.from_config(recipe.adserver) as client,
+    ):
+        estimator = getattr(import_fitting("estimators"), _CLASSES[recipe.model])
+        model = estimator(client, encoder=encoder, **recipe.fitting)
+        if explain:
+            plan = model.plan(table)
+            print_result({"plan": plan.figures()}, as_json, str(plan))
+            return
+        first = client.frozen_to_train(recipe.datasets)[0].helpers[0].name
+        before = client.receipts(first)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Of rows and records that differ in number, which is printed.
+            model.fit(table)
+        model.save(recipe.out)
+    paid = model.answered_.balance
+    charged = not any(model.answered_.request in each.receipt for each in before)
+    line = f"charged ε = {paid.charged_epsilon:.3g} against everybody, left {paid.left_epsilon:.3g}"
+    if not charged:
+        line = f"already fitted: nothing was charged (it was ε = {paid.charged_epsilon:.3g} then)"
+    fields = {
+        "out": str(recipe.out),
+        "charged": charged,
+        "balance": paid.model_dump(),
+        "noise": model.answered_.noise,
+        "map": model.map_.kind,
+        "clip": model.clip_,
+        "rows": model.rows_,
+        "records": model.records_,
+        "real_records": model.real_records_,
+        "coefficients": _coefficients(model.model_),
+    }
+    print_result(fields, as_json, f"{recipe.out}: {line}", *_lines(model, fields["coefficients"]))
+
+
+def _coefficients(fitted: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - a FittedModel, of an extra
+    """The intercept of every output, then all coefficients, the strongest first, with 95 % intervals."""
+    values = np.concatenate([fitted.coefficients, fitted.intercept[:, None]], axis=1)
+    named, limits = [*fitted.names, "intercept"], fitted.intervals().reshape(-1, 2)
+    strengths = np.abs(values)
+    strengths[:, -1] = np.inf
+    rows = []
+    for place in np.argsort(-strengths, axis=None, kind="stable").tolist():
+        output, name = divmod(place, len(named))
+        low, high = limits[place].tolist()
+        row = {"output": output, "name": named[name], "value": float(values[output, name])}
+        rows.append(row | {"low": low, "high": high})
+    return rows
+
+
+def _lines(model: Any, coefficients: list[dict[str, Any]]) -> Iterator[str]:  # noqa: ANN401
+    """For readers: the strongest coefficients, and how many rows are missing."""
+    outputs, count = len(model.model_.intercept), model.model_.coefficients.size
+    yield f"Strongest of {count} coefficients (columns go from 0 to 1), with 95 % intervals:"
+    for row in coefficients[outputs:][:_SHOWN]:
+        of = f"{row['name']}, class {row['output']}" if outputs > 1 else row["name"]
+        yield f"  {row['value']:+8.3f}  {row['low']:+.3f} … {row['high']:+.3f}  {of}"
+    yield model.mismatch_
+
+
+@command(app, "predict model.json people.csv --out scores.csv")
+def predict(
+    model: Annotated[Path, Argument(help="Saved by `maskedlark fit`.")],
+    table: Annotated[Path, Argument(help="A CSV with the columns that the model's encoder knows.")],
+    out: Annotated[Path, Option(help="The CSV to write: the same rows, with what is predicted.")],
+    as_json: Json = False,
+) -> None:
+    """What a fitted model predicts for each row of a table: probabilities or values. Asks nobody."""
+    fitted, rows = import_fitting("saving").load(model), csv_file.read_csv(table)
+    predicted = fitted.family.mean(fitted.scores(rows))  # Of a label that is 0 or 1, the probability of 1.
+    outputs = range(len(fitted.theta))
+    names = ["predicted"] if len(outputs) == 1 else [f"class {place}" for place in outputs]
+    named = dict(zip(names, predicted.T, strict=True))
+    written = [Column.of(name, cells) for name, cells in (rows | named).items()]
+    files.write(out, csv_file.to_csv(written).encode())
+    print_result(
+        {"out": str(out), "rows": len(predicted)}, as_json, f"{out}: {len(predicted)} rows predicted"
+    )
+
+
+def import_fitting(name: str) -> Any:  # noqa: ANN401 - a module
+    """A module of `maskedlark.fitting`, when it is needed."""
+    return import_extra(f"maskedlark.fitting.{name}", "fitting", "extra `train`", BadRun)

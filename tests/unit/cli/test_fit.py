@@ -1,0 +1,244 @@
+"""`maskedlark fit`, `predict` and `evaluate`, with helpers in memory where a client would be."""
+
+import csv
+import json
+import re
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from maskedlark.adserver.client import Client
+from maskedlark.adserver.errors import HelperAway
+from maskedlark.cli import app, output
+from maskedlark.features import Encoder, Scaled
+from maskedlark.features.csv_file import read_csv
+from maskedlark.fitting import load
+from maskedlark.workflow import LocalHelper
+from tests.unit.training.cases import FEATURES, TAG, document, home, table
+
+INVOKE = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"}).invoke
+NAMES = [f"column {place}" for place in range(FEATURES)]
+RUN = """
+adserver = "adserver.toml"
+tag = "visits"
+table = "people.csv"
+encoder = "encoder.json"
+noise = 0.5
+out = "model.json"
+"""
+NOISES = {name: {"kind": "gaussian", "noise_floor": 0.01} for name in ("moments", "gradient", "cells")}
+SUMS = {"sums": {"kind": "laplace", "noise_floor": 1.0}}
+BUDGET = {"epsilon": 100.0, "delta": 1e-3}
+CEILINGS = {"adserver": BUDGET, "coalition": BUDGET}
+
+
+def run(*words, code=0):
+    done = INVOKE(app, [*map(str, words)])
+    assert done.exit_code == code, done.output
+    return done
+
+
+@pytest.fixture
+def written(tmp_path, monkeypatch):
+    """A recipe, its encoder, and a table of features that nothing but the helpers' labels belong to."""
+    rows = table()[0]
+    columns = dict(zip(NAMES, rows.T, strict=True))
+    encoder = Encoder.fit(columns, dict.fromkeys(NAMES, Scaled(0, 255)))
+    encoder.save(tmp_path / "encoder.json")
+    with (tmp_path / "people.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([[*NAMES, "clicked"], *([*row, "secret"] for row in rows.tolist())])
+    models = [
+        {
+            "tag": TAG,
+            "columns": [{"kind": "bytes", "count": FEATURES}],
+            "labels": [{"kind": "binary"}],
+            "gradient_bound": 1.0,
+            "encoder": encoder.digest.hex(),
+        }
+    ]
+    made = home(document(mechanisms=NOISES | SUMS, models=models, budget=BUDGET, training=CEILINGS))
+    monkeypatch.setattr(Client, "from_config", lambda path: Open(made))
+    (tmp_path / "run.toml").write_text(RUN)
+    return tmp_path / "run.toml"
+
+
+class Open:
+    """A client that outlives the command."""
+
+    def __init__(self, client):
+        self.client = client
+
+    def __enter__(self):
+        return self.client
+
+    def __exit__(self, *_):
+        pass
+
+
+def charged():
+    """Releases that the first helper has charged."""
+    with Client.from_config("") as client:
+        claimed = [each.claimed() for each in client.receipts("helper-0")]
+    return [each.function for each in claimed if each.kind == "release"]
+
+
+def test_a_plan_spends_and_writes_nothing(written):
+    said = run("fit", written, "--explain").stdout
+    assert "against the ad server and against it with all helpers but one" in said
+    assert re.search(r"AUC 0\.\d+ ± 0\.\d+", said)
+    plan = json.loads(run("fit", written, "--explain", "--json").stdout)["plan"]
+    assert (plan["noise"], plan["rows"], plan["records"]) == (0.5, 300, 300)
+    assert plan["epsilon"] == plan["coalition_epsilon"] > 0
+    assert charged() == []
+    assert not (written.parent / "model.json").exists()
+
+
+def test_a_fit_is_saved_and_charged_once_however_often_it_is_run(written):
+    path = written.parent / "model.json"
+    lines = run("fit", written).stdout.splitlines()
+    assert re.fullmatch(rf"{path}: charged ε = [\d.]+ against everybody, left [\d.]+", lines[0])
+    assert lines[-1].startswith("300 rows here, 300 records at the helpers, of which 300 are expected")
+    first = path.read_bytes()
+    path.unlink()
+    again = run("fit", written).stdout.splitlines()
+    assert "already fitted: nothing was charged (it was ε = " in again[0]
+    assert again[1:] == lines[1:]
+    assert path.read_bytes() == first
+    assert charged() == ["moments"]
+
+
+def test_programs_read_one_object(written):
+    found = json.loads(run("fit", written, "--json").stdout)
+    assert found["charged"] is True
+    assert (found["rows"], found["records"], found["noise"]) == (300, 300, 0.5)
+    assert found["balance"]["charged_epsilon"] == found["balance"]["spent_epsilon"] > 0
+    intercept, *others = found["coefficients"]
+    assert intercept["name"] == "intercept"
+    strengths = [abs(each["value"]) for each in others]
+    assert strengths == sorted(strengths, reverse=True)
+    assert all(each["low"] < each["value"] < each["high"] for each in found["coefficients"])
+    assert json.loads(run("fit", written, "--json").stdout) == found | {"charged": False}
+
+
+def test_another_setting_is_another_release(written):
+    run("fit", written)
+    written.write_text(RUN.replace("noise = 0.5", "noise = 0.6"))
+    assert json.loads(run("fit", written, "--json").stdout)["charged"] is True
+    assert charged() == ["moments"] * 2
+
+
+def test_a_ridge_is_chosen_after_the_release_and_costs_nothing(written):
+    run("fit", written)
+    first = (written.parent / "model.json").read_bytes()
+    written.write_text(RUN + "ridge = 100.0\n")
+    assert json.loads(run("fit", written, "--json").stdout)["charged"] is False
+    assert (written.parent / "model.json").read_bytes() != first
+    assert charged() == ["moments"]
+
+
+def test_what_is_fitted_predicts_and_is_evaluated(written):
+    run("fit", written)
+    folder, (rows, labels) = written.parent, table()
+    found = run("predict", folder / "model.json", folder / "people.csv", "--out", folder / "scores.csv")
+    assert found.stdout == f"{folder / 'scores.csv'}: 300 rows predicted\n"
+    scores = read_csv(folder / "scores.csv")
+    assert [*scores] == [*NAMES, "clicked", "predicted"]
+    predicted = np.array(scores["predicted"], float)
+    assert np.array_equal(predicted, load(folder / "model.json").predict_proba(rows)[:, 1])
+    measured = json.loads(run("evaluate", written, "--noise", "0.1", "--json").stdout)["labels"][0]
+    right = float(((predicted >= 0.5) == labels).mean())
+    # Noise hardly counts here; buckets, and scores that 16-bit weights carry over an edge, do.
+    assert abs(measured["accuracy"]["value"] - right) < measured["accuracy"]["coarse"] + 0.02
+    assert charged() == ["moments", "cells"]
+    done = run("evaluate", written, "--part", "held_out", code=1)
+    assert done.stderr == "BadArguments: a fit takes all records and holds none out: leave --part out\n"
+
+
+def test_a_model_that_is_not_fitted_yet_is_named(written):
+    done = run("evaluate", written, code=1)
+    assert done.stderr.splitlines()[-1].endswith("model.json: No such file or directory")
+
+
+def slip(written, name, old, new):
+    """A file of the recipe with a slip in it."""
+    path = written.parent / name
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "said"),
+    [
+        (
+            "run.toml",
+            'tag = "visits"',
+            'tag = "visit"',
+            "NotDeclared: no model 'visit'; did you mean",
+        ),
+        ("run.toml", "table =", "tabel =", "BadConfig: .*table: Field required"),
+        ("run.toml", "noise = 0.5", "noise = nan", "BadConfig: "),
+        ("run.toml", "noise = 0.5", "epsilon = -1.0", "BadConfig: .*epsilon: .*Write what it may cost"),
+        ("run.toml", "noise = 0.5", "noise = 0.5\nepsilon = 1.0", "BadArguments: give the noise or"),
+        ("run.toml", "noise = 0.5", "noise = 0.001", "NoiseTooSmall: noise 0.001 is below the declared"),
+        ("run.toml", "noise = 0.5", 'noise = 0.5\nmodel = "tree"', "BadConfig: .*model: "),
+        ("run.toml", "noise = 0.5", "noise = 0.5\nlabel = 1", "BadArguments: label=1"),
+        ("run.toml", "noise = 0.5", 'noise = 0.5\ndatasets = ["no"]', "UnknownDataset: no dataset 'no'"),
+        (
+            "encoder.json",
+            '"high": 255.0',
+            '"high": 254.0',
+            "BadArguments: visits is declared with",
+        ),
+        ("encoder.json", "{", "[", "NotAnEncoder: "),
+        ("people.csv", "column 3", "colum 3", "UnknownColumn: the table has no column 'column 3'"),
+        ("people.csv", "\n", "\nnot a number,0,0,0,0,0,x\n", "ColumnDoesNotFit: column 'column 0', row 0"),
+    ],
+)
+def test_a_mistake_is_said_and_not_charged(written, name, old, new, said):
+    slip(written, name, old, new)
+    done = run("fit", written, code=1)
+    assert done.stdout == ""
+    assert re.match(said, done.stderr.splitlines()[-1]), done.stderr
+    assert charged() == []
+
+
+def test_an_empty_table_and_a_missing_one(written):
+    path = written.parent / "people.csv"
+    path.write_text(path.read_text().splitlines()[0] + "\n")
+    assert "no rows below its first line" in run("fit", written, code=1).stderr
+    path.unlink()
+    assert run("fit", written, code=1).stderr.endswith("people.csv: No such file or directory\n")
+    assert charged() == []
+
+
+def test_more_than_the_budget_is_refused(written):
+    slip(written, "run.toml", "noise = 0.5", "noise = 0.01")
+    done = run("fit", written, code=3)
+    assert done.stderr.splitlines()[-1].startswith("BudgetExhausted: ")
+    assert charged() == []
+
+
+def test_a_helper_that_is_away_says_how_to_carry_on(written, monkeypatch):
+    own = LocalHelper.release
+
+    def away(helper, body):
+        if helper.name == "helper-1":
+            raise HelperAway("helper-1 cannot be reached")
+        return own(helper, body)
+
+    monkeypatch.setattr(LocalHelper, "release", away)
+    said = run("fit", written, code=4).stderr
+    assert re.search(r"Request [0-9a-f]{32} is pending: the same command finishes it when all", said)
+    monkeypatch.setattr(LocalHelper, "release", own)
+    # The first helper had charged it then: its receipt is here already.
+    assert "already fitted: nothing was charged" in run("fit", written).stdout
+    assert charged() == ["moments"]
+
+
+def test_what_is_slow_says_so_on_standard_error(written, monkeypatch):
+    monkeypatch.setattr(output, "_PATIENCE_S", 0.0)
+    done = run("fit", written, "--json")
+    assert done.stderr == "choosing a map without labels, asking the helpers, solving …\n"
+    json.loads(done.stdout)
