@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from maskedlark.fitting.cell_labels import CellLabels as CellLabels
     from maskedlark.fitting.comparing import compare as compare
     from maskedlark.fitting.estimators import LinearRegression as LinearRegression
     from maskedlark.fitting.estimators import LogisticRegression as LogisticRegression
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from maskedlark.fitting.saving import load as load
 
 _HOMES = {
+    "CellLabels": "cell_labels",
     "LinearRegression": "estimators",
     "LogisticRegression": "estimators",
     "PoissonRegressor": "estimators",
@@ -23,7 +25,15 @@ _HOMES = {
     "evaluate": "evaluating",
     "load": "saving",
 }
-__all__ = ["LinearRegression", "LogisticRegression", "PoissonRegressor", "compare", "evaluate", "load"]
+__all__ = [
+    "CellLabels",
+    "LinearRegression",
+    "LogisticRegression",
+    "PoissonRegressor",
+    "compare",
+    "evaluate",
+    "load",
+]
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever has that name

@@ -231,10 +231,10 @@ def question(settings: Settings, family: Family | None, table: Any) -> Question:
             raise BadArguments(f"{name}={given}: it is a number over 0, or None")
     document, digests = settings.client.frozen_to_train(settings.datasets)
     declared = document.trained(settings.tag)
-    found = _family(declared, settings, family)
+    found = family_of(declared, settings.label, family)
     check_encoder(declared, settings.encoder)
     rows = encoded(table, settings.encoder, described.byte_features(document, settings.tag))
-    noise = _noise(document, settings)
+    noise = first_noise(document, Moments.name, settings.tag, settings.noise, settings.epsilon)
     records = settings.client.records(document, digests, settings.tag)
     return Question(settings, document, digests, found, rows, noise, records)
 
@@ -293,17 +293,16 @@ _LOSSES: dict[str, Callable[[int | None], Loss]] = {
 }
 
 
-def _family(declared: TrainedModel, settings: Settings, family: Family | None) -> Family:
+def family_of(declared: TrainedModel, place: int, family: Family | None) -> Family:
+    """The family of a label; refuses one that does not take it, and rows that are not the helpers'."""
     if declared.feature_noise is not None or declared.randomised_response is not None:
         raise BadArguments(
             f"features or labels of {declared.tag} are changed in the browser, so these rows are not the "
             "helpers': train it with gradients (`client.training`)"
         )
-    if not 0 <= settings.label < len(declared.labels):
-        raise BadArguments(
-            f"label={settings.label}: {declared.tag} has {len(declared.labels)}, counted from 0"
-        )
-    label = declared.labels[settings.label]
+    if not 0 <= place < len(declared.labels):
+        raise BadArguments(f"label={place}: {declared.tag} has {len(declared.labels)}, counted from 0")
+    label = declared.labels[place]
     classes = {"binary": LOGISTIC, "categorical": SOFTMAX}
     found = classes.get(label.kind) if family is None else family
     low = min(label.space().values)
@@ -316,15 +315,16 @@ def _family(declared: TrainedModel, settings: Settings, family: Family | None) -
     return found
 
 
-def _noise(document: Document, settings: Settings) -> float:
+def first_noise(
+    document: Document, function: str, tag: str, noise: float | None, epsilon: float | None
+) -> float:
     """The noise of a first release at this ε: earlier charges must not make another question of it."""
-    mechanism = document.mechanism(Moments.name)
-    if settings.epsilon is None or settings.noise is not None:
-        return mechanism.noise_floor if settings.noise is None else settings.noise
+    mechanism = document.mechanism(function)
+    if epsilon is None or noise is not None:
+        return mechanism.noise_floor if noise is None else noise
     account = Account(document)
-    delta = account.delta(settings.tag)
     try:
-        noise = accountant.noise_for(mechanism.kind, 1, settings.epsilon, delta, mixed=account.mixed)
+        least = accountant.noise_for(mechanism.kind, 1, epsilon, account.delta(tag), mixed=account.mixed)
     except NotDeclared:
-        raise BadArguments(f"no noise makes a release cost only ε = {settings.epsilon:g}") from None
-    return max(noise, mechanism.noise_floor)
+        raise BadArguments(f"no noise makes a release cost only ε = {epsilon:g}") from None
+    return max(least, mechanism.noise_floor)

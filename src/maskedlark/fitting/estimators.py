@@ -36,7 +36,43 @@ _MANY = 0.1
 """Warn if rows and real records differ by more than this part."""
 
 
-class _Released(BaseEstimator):  # type: ignore[misc]
+class Released(BaseEstimator):  # type: ignore[misc]
+    """What estimators from one release have in common."""
+
+    @property
+    def mismatch_(self) -> str:
+        """How many rows and records there are, and how many one side lacks."""
+        check_is_fitted(self)
+        lacks = self.rows_ - self.real_records_
+        who = "helpers lack" if lacks > 0 else "this table lacks"
+        return (
+            f"{self.rows_:,} rows here, {self.records_:,} records at the helpers, of which "
+            f"{self.real_records_:,.0f} are expected to be real: {who} about {abs(lacks):,.0f}"
+        )
+
+    def _counted(self, question: Any) -> None:  # noqa: ANN401 - of moments or of cells
+        self.rows_, self.records_ = len(question.rows), question.records
+        self.real_records_ = question.real_records
+        self.n_features_in_ = question.rows.shape[1]
+        if abs(self.rows_ - self.real_records_) > _MANY * max(self.rows_, self.real_records_):
+            warnings.warn(self.mismatch_, RowsDiffer, stacklevel=4)
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> NoReturn:  # noqa: ANN401, N803, ARG002
+        """Nobody here has labels to score with."""
+        raise BadArguments(
+            "a score needs labels, which stay with the helpers: `maskedlark.fitting.compare` or "
+            "`maskedlark.fitting.evaluate` ask for it, at a price"
+        )
+
+    def __sklearn_clone__(self) -> Self:
+        # A client is a connection: a clone shares it.
+        return type(self)(**self.get_params(deep=False))
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "answered_")
+
+
+class _Linear(Released):
     """A linear model from one release."""
 
     _family: ClassVar[Family | None] = None
@@ -86,27 +122,12 @@ class _Released(BaseEstimator):  # type: ignore[misc]
     def _fit(self, question: Question, deviation: float) -> Self:
         self.model_ = fit.fit(question, self.moments_, deviation, self.ridge)
         self.map_, self.clip_, self.noise_deviation_ = question.chosen.map, question.chosen.clip, deviation
-        self.rows_, self.records_ = len(question.rows), question.records
-        self.real_records_ = question.real_records
-        self.n_features_in_ = question.rows.shape[1]
+        self._counted(question)
         self.feature_names_out_ = np.array(self.model_.names, dtype=object)
         whole, one = self.model_.intervals(), slice(None) if self.model_.family.is_class else 0
         self.coef_, self.intercept_ = self.model_.coefficients[one], self.model_.intercept[one]
         self.intervals_, self.intercept_interval_ = whole[one, ..., :-1, :], whole[one, ..., -1, :]
-        if abs(self.rows_ - self.real_records_) > _MANY * max(self.rows_, self.real_records_):
-            warnings.warn(self.mismatch_, RowsDiffer, stacklevel=3)
         return self
-
-    @property
-    def mismatch_(self) -> str:
-        """How many rows and records there are, and how many one side lacks."""
-        check_is_fitted(self, "model_")
-        lacks = self.rows_ - self.real_records_
-        who = "helpers lack" if lacks > 0 else "this table lacks"
-        return (
-            f"{self.rows_:,} rows here, {self.records_:,} records at the helpers, of which "
-            f"{self.real_records_:,.0f} are expected to be real: {who} about {abs(lacks):,.0f}"
-        )
 
     def decision_function(self, X: Any) -> Floats:  # noqa: ANN401, N803
         """Scores of rows; of classes, one each."""
@@ -115,13 +136,6 @@ class _Released(BaseEstimator):  # type: ignore[misc]
     def predict(self, X: Any) -> NDArray[Any]:  # noqa: ANN401, N803
         """The likeliest class, or the expected label."""
         return self._fitted().predict(X)
-
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> NoReturn:  # noqa: ANN401, N803, ARG002
-        """Nobody here has labels to score with."""
-        raise BadArguments(
-            "a score needs labels, which stay with the helpers: `maskedlark.fitting.compare` or "
-            "`maskedlark.fitting.evaluate` ask for it, at a price"
-        )
 
     def save(self, path: str | Path) -> None:
         """Write what serving needs: `maskedlark.fitting.load` reads it, without a client."""
@@ -136,18 +150,11 @@ class _Released(BaseEstimator):  # type: ignore[misc]
         told = {each.name: getattr(self, each.name) for each in fields(Settings)}
         return asking.question(Settings(**told), self._family, table)
 
-    def __sklearn_clone__(self) -> Self:
-        # A client is a connection: a clone shares it.
-        return type(self)(**self.get_params(deep=False))
 
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "model_")
-
-
-class LogisticRegression(ClassifierMixin, _Released):  # type: ignore[misc]
+class LogisticRegression(ClassifierMixin, _Linear):  # type: ignore[misc]
     """Of a binary label, logistic; of a categorical one, softmax."""
 
-    score = _Released.score  # Not the mixin's.
+    score = Released.score  # Not the mixin's.
 
     def predict_proba(self, X: Any) -> Floats:  # noqa: ANN401, N803
         """The probability of every class: (n, classes)."""
@@ -159,17 +166,17 @@ class LogisticRegression(ClassifierMixin, _Released):  # type: ignore[misc]
         return np.arange(max(2, len(self._fitted().theta)))
 
 
-class LinearRegression(RegressorMixin, _Released):  # type: ignore[misc]
+class LinearRegression(RegressorMixin, _Linear):  # type: ignore[misc]
     """Least squares of a number."""
 
-    score = _Released.score
+    score = Released.score
 
     _family: ClassVar[Family | None] = LEAST_SQUARES
 
 
-class PoissonRegressor(RegressorMixin, _Released):  # type: ignore[misc]
+class PoissonRegressor(RegressorMixin, _Linear):  # type: ignore[misc]
     """Of a count, or another number of 0 or more, the logarithm of whose mean is linear."""
 
-    score = _Released.score
+    score = Released.score
 
     _family: ClassVar[Family | None] = POISSON

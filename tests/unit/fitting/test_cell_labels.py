@@ -1,0 +1,254 @@
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.base import clone, is_classifier
+from sklearn.exceptions import NotFittedError
+from torch import nn
+
+from maskedlark.errors import BadArguments, MaskedLarkError, NotDeclared
+from maskedlark.exact.errors import ModelDoesNotFit, WeightsDoNotFit
+from maskedlark.features import Encoder
+from maskedlark.fitting import CellLabels, maps
+from maskedlark.fitting.errors import RowsDiffer, RowsDoNotFit
+from maskedlark.ledger.errors import BudgetExhausted
+from maskedlark.release.errors import TooFewRecords
+from tests.unit.fitting import cases
+from tests.unit.fitting.charged import charges
+
+CELLS = 'mechanisms.cells = {kind = "laplace", noise_floor = 0.02}'
+
+
+def blobs(count=2000, seed=0):
+    """Rows around six points of feature space, and the point of each."""
+    rng = np.random.default_rng(seed)
+    centres = rng.integers(40, 215, (6, cases.FEATURES))
+    place = rng.integers(0, 6, count)
+    rows = np.clip(centres[place] + rng.normal(0, 12, (count, cases.FEATURES)), 0, 255).astype(np.uint8)
+    return rows, place
+
+
+def filled(label="softmax", count=2000, **options):
+    rows, place = blobs(count)
+    truth = place % (3 if label == "softmax" else 2)
+    way = cases.workflow(label, more=CELLS, **options)
+    way.make_training_dataset("first", cases.TAG, rows, [truth], decoded=True)
+    return way, rows, truth
+
+
+@pytest.fixture(scope="module")
+def three():
+    way, rows, truth = filled()
+    with way:
+        yield way, rows, truth, CellLabels(way, cases.TAG, epsilon=1.0).fit(rows)
+
+
+def test_rows_get_their_labels_and_others_those_of_the_nearest(three):
+    *_, truth, model = three
+    assert model.soft_.shape == (2000, 3)
+    np.testing.assert_allclose(model.soft_.sum(axis=1), 1, atol=1e-5)
+    assert (model.soft_.argmax(axis=1) == truth).mean() > 0.99
+    assert model.counts_.shape == (model.cells_.max() + 1, 3)
+    others, place = blobs(500, seed=0)
+    assert (model.predict(others) == place % 3).mean() > 0.99
+    np.testing.assert_allclose(model.predict_proba(others).sum(axis=1), 1, atol=1e-5)
+    assert is_classifier(model)
+    assert list(model.classes_) == [0, 1, 2]
+    low, high = model.error_.right
+    assert low < (model.soft_.argmax(axis=1) == truth).mean() <= high
+    assert model.error_.count == pytest.approx(4, rel=0.03), "two helpers' Laplace noise of scale 2"
+
+
+def test_the_same_fit_again_costs_nothing(three):
+    way, rows, _, model = three
+    before = charges(way)
+    again = clone(model).fit(rows)
+    assert charges(way) == before
+    np.testing.assert_array_equal(again.soft_, model.soft_)
+    assert again.get_params()["epsilon"] == 1.0
+
+
+def test_a_plan_spends_nothing_and_the_fit_keeps_to_it(three):
+    way, rows, _, _ = three
+    before, asked = charges(way), CellLabels(way, cases.TAG, noise=2.0, seed=3)
+    plan = asked.plan(rows)
+    assert charges(way) == before
+    assert plan.fits
+    assert plan.epsilon == pytest.approx(0.5, rel=1e-3)
+    assert plan.size >= 6 * plan.deviation
+    assert "Nothing was spent" in str(plan)
+    assert len(asked.fit(rows).counts_) == plan.cells
+
+
+def test_of_a_binary_label_ones_alone_are_asked():
+    way, rows, truth = filled("logistic")
+    with way:
+        model = CellLabels(way, cases.TAG, epsilon=1.0).fit(rows)
+        assert model.error_.count == pytest.approx(2, rel=0.03), "half of that of all labels"
+        assert model.answered_.tables[0].columns[0].shape[1] == 1
+        sizes = np.bincount(model.cells_, minlength=len(model.counts_))
+        np.testing.assert_allclose(model.counts_.sum(axis=1), sizes)
+        assert (model.soft_.argmax(axis=1) == truth).mean() > 0.99
+
+
+@pytest.mark.parametrize("count", [1, None])
+def test_few_rows_are_one_cell(count):
+    way, rows, _ = filled(count=30)
+    with way:
+        model = CellLabels(way, cases.TAG, noise=0.1, cells=count).fit(rows)
+        assert len(model.counts_) == 1
+        assert model.soft_.shape == (30, 3)
+
+
+def test_small_clusters_are_merged_and_k_holds():
+    way, rows, _ = filled()
+    with way:
+        model = CellLabels(way, cases.TAG, noise=0.05, cells=300).fit(rows)
+    sizes = np.bincount(model.cells_)
+    assert 1 < len(sizes) < 300
+    assert sizes.min() >= 20
+    assert len(model.answered_.tables[0].rows) == len(sizes), "none is absent"
+
+
+def test_absent_cells_get_labels_of_neighbours():
+    way, rows, truth = filled(count=2000)
+    twice = np.concatenate([rows, blobs(2000, seed=0)[0][:1000]])
+    with way, pytest.warns(RowsDiffer, match="helpers lack about 1,000"):
+        model = CellLabels(way, cases.TAG, noise=0.05, cells=60).fit(twice)
+    assert (model.soft_[:2000].argmax(axis=1) == truth).mean() > 0.98
+    assert np.isfinite(model.soft_).all()
+
+
+@pytest.mark.parametrize("kind", ["network", "map", "sigmoid"])
+def test_any_space_of_the_engine_will_do(three, kind):
+    way, rows, truth, _ = three
+    torch.manual_seed(0)
+    steep = nn.Linear(5, 16)
+    with torch.no_grad():
+        steep.weight *= 8
+    spaces: dict[str, nn.Module | maps.Map] = {
+        "network": nn.Sequential(nn.Linear(5, 32), nn.ReLU(), nn.Linear(32, 8)),
+        "map": maps.fit(rows, [*"abcde"], "buckets"),
+        "sigmoid": nn.Sequential(steep, nn.Sigmoid()),
+    }
+    model = CellLabels(way, cases.TAG, noise=0.5, space=spaces[kind]).fit(rows)
+    assert (model.soft_.argmax(axis=1) == truth).mean() > 0.95
+    assert (model.predict(rows) == truth).mean() > 0.95
+
+
+def far(factor, origin):
+    """A linear space of any scale, far from 0."""
+    linear = nn.Linear(5, 4)
+    with torch.no_grad():
+        linear.weight.copy_(torch.eye(4, 5) * factor)
+        linear.bias.fill_(origin)
+    return linear
+
+
+@pytest.mark.parametrize("space", [None, far(1.0, 0.0), far(50.0, 3000.0), far(0.01, -5.0)])
+def test_helpers_find_the_caller_s_cells_in_spaces_of_any_scale(three, space):
+    way, rows, truth, _ = three
+    model = CellLabels(way, cases.TAG, noise=0.02, space=space, cells=25).fit(rows)
+    exact = np.zeros_like(model.counts_)
+    np.add.at(exact, (model.cells_, truth), 1)
+    assert np.abs(model.counts_ - exact).max() <= 1, "next to no noise"
+    assert len(exact) > 15
+    assert exact.max(axis=1).sum() > 0.98 * len(rows), "cells of one blob"
+
+
+def broken(value):
+    linear = nn.Linear(5, 3)
+    with torch.no_grad():
+        linear.weight[1, 2] = value
+    return nn.Sequential(linear)
+
+
+ROWS = blobs(300)[0]
+BEFORE = [
+    (ROWS, {"tag": "visitz"}, NotDeclared, "visits"),
+    (ROWS, {"label": 1}, BadArguments, "counted from 0"),
+    (ROWS, {"space": broken(float("nan"))}, WeightsDoNotFit, "not finite"),
+    (ROWS, {"space": broken(float("-inf"))}, WeightsDoNotFit, "not finite"),
+    (ROWS, {"space": nn.Linear(7, 2)}, ModelDoesNotFit, "takes 7 numbers, and gets 5"),
+    (ROWS, {"space": nn.Sequential(nn.Linear(5, 8), nn.Linear(4, 2))}, ModelDoesNotFit, "gets 8"),
+    (ROWS, {"space": nn.Sequential(nn.Linear(5, 8), nn.BatchNorm1d(8))}, ModelDoesNotFit, "drop it"),
+    (ROWS, {"space": nn.ReLU()}, ModelDoesNotFit, "no Linear layer"),
+    (ROWS, {"space": nn.Sequential(nn.Linear(5, 1700), nn.Linear(1700, 1700))}, BadArguments, "fit into a"),
+    (ROWS, {"space": "pca"}, BadArguments, "a torch module"),
+    (ROWS, {"space": maps.fit(ROWS[:, :3], "abc", "columns")}, ModelDoesNotFit, "takes 3 numbers"),
+    (ROWS, {"cells": 301}, BadArguments, "1 to 300 fit"),
+    (np.repeat(ROWS, 100, axis=0), {"cells": 100_000}, BadArguments, "1 to 21845 fit"),
+    (ROWS, {"cells": 0}, BadArguments, "fit"),
+    (ROWS, {"neighbours": -1}, BadArguments, "0 or more"),
+    (ROWS, {"noise": 0.001}, MaskedLarkError, "below the declared"),
+    (ROWS, {"epsilon": 500.0}, BudgetExhausted, "would fit"),
+    (ROWS[:0], {}, RowsDoNotFit, "no rows"),
+    (ROWS[:, :4], {}, RowsDoNotFit, "takes 5 bytes a row"),
+    (np.full((300, 5), np.nan), {}, RowsDoNotFit, "float64"),
+    (pd.DataFrame(ROWS), {}, RowsDoNotFit, "encoder="),
+]
+
+
+@pytest.fixture(scope="module")
+def small():
+    way = cases.workflow("softmax", epsilon=20.0, more=CELLS)
+    way.make_training_dataset("first", cases.TAG, ROWS, [np.zeros(300, int)], decoded=True)
+    with way:
+        yield way
+
+
+@pytest.mark.parametrize(("rows", "options", "error", "said"), BEFORE)
+def test_what_cannot_be_asked_is_refused_before_it_is_charged(small, rows, options, error, said):
+    with pytest.raises(error, match=said):
+        CellLabels(small, **{"tag": cases.TAG, **options}).fit(rows)
+    assert charges(small) == 0
+
+
+@pytest.mark.parametrize(
+    ("label", "said"), [("least squares", "LinearRegression"), ("poisson", "PoissonRegressor")]
+)
+def test_numbers_are_no_classes(label, said):
+    way = cases.workflow(label, more=CELLS)
+    way.make_training_dataset("first", cases.TAG, ROWS, [np.zeros(300, int)], decoded=True)
+    with way:
+        with pytest.raises(BadArguments, match=said):
+            CellLabels(way, cases.TAG).fit(ROWS)
+        assert charges(way) == 0
+
+
+def test_another_encoder_and_too_few_records_are_refused():
+    table = pd.DataFrame(ROWS, columns=[*"abcde"])
+    own, other = Encoder.fit(table), Encoder.fit(table[:100] // 2)
+    way = cases.workflow("softmax", more=CELLS, model=f'encoder = "{own.digest.hex()}"')
+    way.make_training_dataset("first", cases.TAG, ROWS[:10], [np.zeros(10, int)], decoded=True)
+    with way:
+        with pytest.raises(BadArguments, match="is declared with the encoder"):
+            CellLabels(way, cases.TAG, encoder=other).fit(table)
+        with pytest.raises(TooFewRecords, match="k is 20"):
+            CellLabels(way, cases.TAG, encoder=own).fit(table)
+        assert charges(way) == 0
+
+
+def test_rows_of_fakes_are_not_expected():
+    decoy = (
+        f'{CELLS}\nfake_rate = 0.25\ndecoys = [{{keys = {{}}}}, {{tag = "visits", columns = "{"00" * 5}"}}]'
+    )
+    rows, place = blobs(1000)
+    way = cases.workflow("softmax", more=decoy)
+    way.make_training_dataset("first", cases.TAG, rows, [place % 3], decoded=True)
+    with way:
+        model = CellLabels(way, cases.TAG, noise=0.1).fit(rows)
+    assert model.records_ > 1150
+    assert model.real_records_ == pytest.approx(1000, rel=0.1)
+    assert model.counts_.sum() == pytest.approx(1000, rel=0.1), "as if all were rows"
+    assert (model.soft_.argmax(axis=1) == place % 3).mean() > 0.98
+
+
+def test_it_does_as_estimators_of_scikit_learn_do(three):
+    way, rows, truth, model = three
+    with pytest.raises(NotFittedError):
+        CellLabels(way, cases.TAG).predict(rows)
+    with pytest.raises(BadArguments, match="no y"):
+        CellLabels(way, cases.TAG).fit(rows, truth)
+    with pytest.raises(BadArguments, match="needs labels"):
+        model.score(rows, truth)
