@@ -99,6 +99,7 @@ def start(
     k: int | None = None,
     epsilon: float = EPSILON,
     fake_rate: float = FAKE_RATE,
+    psi: float | None = None,
     processes: int = 1,
     progress: bool | None = None,
     say: Say | None = None,
@@ -108,7 +109,8 @@ def start(
 
     `values` are integers with their public bounds; `label` is 0 or 1; features are the other columns, unless
     named or left out. By default k is 100, and less below 1,000 rows. `epsilon` is the lifetime budget of a
-    source. With a folder used before it resumes, and nothing is reported twice.
+    source. `psi` bounds a record's gradient; by default it follows from the length of the rows, without
+    labels. With a folder used before it resumes, and nothing is reported twice.
     """
     wanted = ColumnRoles(
         tuple([keys] if isinstance(keys, str) else keys),
@@ -118,7 +120,7 @@ def start(
         tuple([leave_out] if isinstance(leave_out, str) else leave_out),
     )
     people = read_users(table, wanted, encoder)
-    said = drafts.chosen(people.size, k, epsilon, fake_rate)
+    said = drafts.chosen(people.size, k, epsilon, fake_rate, psi)
     shown = sys.stderr.isatty() if progress is None else progress
     with ExitStack() as stack:
         place = _place(folder, stack)

@@ -10,13 +10,19 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from maskedlark.training.begin import begin
     from maskedlark.training.client import Client
+    from maskedlark.training.gradient_norms import gradient_bound
     from maskedlark.training.plan import TrainingPlan
     from maskedlark.training.predictor import Predictor, load
     from maskedlark.training.training import Step, Training
 
-_HOMES = {"Step": "training", "TrainingPlan": "plan", "load": "predictor"}
+_HOMES = {
+    "Step": "training",
+    "TrainingPlan": "plan",
+    "gradient_bound": "gradient_norms",
+    "load": "predictor",
+}
 """Modules of names that have another name."""
-__all__ = ["Client", "Predictor", "Step", "Training", "TrainingPlan", "begin", "load"]
+__all__ = ["Client", "Predictor", "Step", "Training", "TrainingPlan", "begin", "gradient_bound", "load"]
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever has that name

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from maskedlark.adserver import client
 
 if TYPE_CHECKING:
-    from maskedlark.training.evaluating import Evaluated
+    from maskedlark.training.evaluating import Evaluated, Evaluation
     from maskedlark.training.training import Training
 
 
@@ -18,8 +18,16 @@ class Client(client.Client):
 
         return begin(self, model, **options)
 
-    def evaluate(self, model: Any, **options: Any) -> "Evaluated":  # noqa: ANN401 - as above
-        """How good a model is on frozen datasets: see `maskedlark.training.evaluating.evaluate`."""
-        from maskedlark.training.evaluating import evaluate  # noqa: PLC0415 - as above
+    def evaluate(self, model: Any, table: Any = None, **options: Any) -> "Evaluated":  # noqa: ANN401
+        """How good a model is on frozen datasets: see `maskedlark.training.evaluating.question`.
 
-        return evaluate(self, model, **options)
+        `table`: the ad server's own rows, for small errors that are known beforehand. It costs ε = 0.5, or
+        what `epsilon` says, and is charged once.
+        """
+        return self.evaluation(model, table, **options).ask()
+
+    def evaluation(self, model: Any, table: Any = None, **options: Any) -> "Evaluation":  # noqa: ANN401
+        """The same before it is asked: `plan()` says what it costs and its error bars, and spends nothing."""
+        from maskedlark.training.evaluating import question  # noqa: PLC0415 - as above
+
+        return question(self, model, table, **options)

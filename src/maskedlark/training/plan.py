@@ -20,6 +20,8 @@ _ASKING_S = 0.015
 _PER_SECOND = 2e9
 """The engine's approximate multiplications per second on one core, counting forward, backward and norms."""
 _ROUNDED = 1e-9
+_SUITS = 1.5
+"""A bound so many times longer or shorter than gradients still suits them."""
 _AGAINST = ("adserver", "coalition")
 
 
@@ -50,6 +52,8 @@ class TrainingPlan:
     helpers: int
     bytes_a_step: int
     """Sent and received, all helpers together."""
+    typical: float | None = None
+    """How long the gradient of half of the ad server's rows can be; None if it gave none."""
 
     @property
     def noise(self) -> float | None:
@@ -104,6 +108,8 @@ class TrainingPlan:
             "delta": 0.0 if self.session_charge is None else self.session_charge.delta,
             "deviation": self.deviation,
             "signal": None if self.session_charge is None else self.signal,
+            "bound": self.bound,
+            "typical_gradient": self.typical,
             "bytes_a_step": self.bytes_a_step,
             "seconds": self.seconds,
         }
@@ -112,7 +118,23 @@ class TrainingPlan:
         drawn = f"{self.steps} steps of {self.batch:.0f} of {self.records} records, {self._drawn()}"
         one, whole = decimal(self.bytes_a_step), decimal(self.steps * self.bytes_a_step)
         taken = f"about {self.seconds:.0f} s, and {one} a step, {whole} in all"
-        return "\n".join([drawn, *self._charged(), taken])
+        return "\n".join([drawn, *self._charged(), *self._bounded(), taken])
+
+    def _bounded(self) -> list[str]:
+        """How ψ suits the rows."""
+        if self.typical is None:
+            return []
+        line = (
+            f"ψ = {self.bound:g}; at these weights, half of the rows can have gradients of {self.typical:g}"
+        )
+        if self.bound < self.typical / _SUITS:
+            line += (
+                ": many are cut, and probabilities will be off. Recalibrate (`maskedlark evaluate "
+                f"--recalibrate`), or declare gradient_bound = {self.typical:g}"
+            )
+        elif self.bound > self.typical * _SUITS:
+            line += f": declare gradient_bound = {self.typical:g} for less noise"
+        return [line]
 
     def _charged(self) -> list[str]:
         if self.session_charge is None:

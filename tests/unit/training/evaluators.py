@@ -25,6 +25,9 @@ class Evaluator:
     def frozen_to_train(self, names: Sequence[str] | None) -> tuple[Document, tuple[bytes, ...]]:
         return self.document, tuple(self.rig.digests)
 
+    def records(self, document: Document, digests: Sequence[bytes], tag: str) -> int:
+        return sum(len(each[tag]) for each in self.rig.truth)
+
     def ask(
         self,
         function: Function,
@@ -32,6 +35,7 @@ class Evaluator:
         datasets: Sequence[str] | None = None,
         noise: float | None = None,
         epsilon: float | None = None,
+        reuse: bool = False,
     ) -> Answered:
         self.asked += 1
         request = Request(
