@@ -86,7 +86,7 @@ def _question(
         if part != "all":
             raise BadArguments("a fit takes all records and holds none out: leave --part out")
         model = import_fitting("saving").load(recipe.out)
-        return model, import_fitting("evaluating").question(client, model, table, **options)
+        return model, import_fitting("evaluating").evaluation(client, model, table, **options)
     model = _training("from_recipe").trained(recipe)
     held_out = {"held_out": recipe.held_out} if part != "all" else {}
     return model, client.evaluation(model, table, part=part, **held_out, **options)

@@ -23,10 +23,10 @@ def evaluate(client: Client, model: Any, table: Any = None, **options: Any) -> E
     `table`: the rows that the model was fitted to; with them errors are smaller. Other options are
     `datasets`, `epsilon` (0.5 by default) or `noise`, and `buckets`, as those of `client.evaluate`.
     """
-    return question(client, model, table, **options).ask()
+    return evaluation(client, model, table, **options).ask()
 
 
-def question(client: Client, model: Any, table: Any = None, **options: Any) -> Evaluation:  # noqa: ANN401
+def evaluation(client: Client, model: Any, table: Any = None, **options: Any) -> Evaluation:  # noqa: ANN401
     """The same before it is asked: `plan()` says what it costs and its error bars, and spends nothing."""
     fitted: FittedModel = getattr(model, "model_", model)
     document, _ = client.frozen_to_train(options.get("datasets"))

@@ -142,9 +142,9 @@ def users():
 @pytest.mark.parametrize(
     ("records", "k", "drawn"),
     [
-        (3600, 100, {"sampling_rate": 0.5, "held_out": 0.2}),
-        (100_000, 100, {"sampling_rate": 0.1, "held_out": 0.2}),
-        (120, 100, {"sampling": "whole", "held_out": 0.0}),
+        (3600, 100, {"sampling_rate": 0.5}),
+        (100_000, 100, {"sampling_rate": 0.1}),
+        (120, 100, {"sampling": "whole"}),
     ],
 )
 def test_the_recipes_can_be_read_and_suit_the_crowd(tmp_path, records, k, drawn):
@@ -158,6 +158,9 @@ def test_the_recipes_can_be_read_and_suit_the_crowd(tmp_path, records, k, drawn)
     assert (fit.tag, fit.datasets, fit.epsilon, fit.model) == (tag, ("trained",), 1.0, "logistic")
     assert found.adserver == fit.adserver == tmp_path / "adserver.toml"
     assert found.encoder == fit.encoder == tmp_path / "encoder.json"
+    assert found.table == fit.table == tmp_path / "people.csv"
+    assert fit_recipe.is_fit(tmp_path / "run.toml")
+    assert not fit_recipe.is_fit(tmp_path / "train.toml")
 
 
 def test_the_ad_servers_table_has_the_features_and_no_label(tmp_path):
@@ -185,7 +188,9 @@ def test_what_a_simulation_suggests_fits_its_budget_all_of_it():
     floors = {name: each.noise_floor for name, each in made.mechanisms.items()}
     fit = accountant.noise_for("gaussian", 1, ceiling * drafts.FIT_PART, account.delta(tag), mixed=True)
     assert fit > floors["moments"]
-    singles = [Charge("gaussian", fit, 1), *[Charge("gaussian", floors["cells"], 1)] * 2]
+    evaluation = accountant.noise_for("laplace", 1, 0.5, account.delta(tag), mixed=True)
+    assert evaluation > floors["cells"]
+    singles = [Charge("gaussian", fit, 1), *[Charge("laplace", evaluation, 1)] * 2]
     both = accountant.epsilon(singles, account.delta(tag), mixed=True) + ceiling * drafts.TRAIN_PART
     assert both < ceiling
     assert both + 3 / floors["sums"] < made.budget.epsilon
@@ -196,3 +201,31 @@ def test_a_draft_names_the_encoder_of_its_features():
     same = read_users(people(), ColumnRoles(("campaign",), {}, "bought"))
     assert same.encoder is not None
     assert made.trained("A model").encoder == same.encoder.digest.hex()
+
+
+def test_psi_follows_from_the_rows_unless_it_is_given():
+    made = read_users(people(), ColumnRoles(("campaign",), {}, "bought"))
+    assert made.features is not None
+    lengths = np.sqrt(1 + np.square(made.features / 256).sum(axis=1))
+    assert drafts.row_length(made.features) == pytest.approx(np.median(lengths), rel=0.05)
+    said = drafts.chosen(200, None, 8.0, 0.2)
+    found = document(people(), {}, "bought", said).trained("A model")
+    assert found.gradient_bound == drafts.row_length(made.features)
+    given = drafts.chosen(200, None, 8.0, 0.2, psi=0.25)
+    assert document(people(), {}, "bought", given).trained("A model").gradient_bound == 0.25
+    for psi in (0.0, 1e-9, 2000.0, float("nan")):
+        with pytest.raises(BadSimulation, match="bound on gradients is from"):
+            drafts.chosen(200, None, 8.0, 0.2, psi=psi)
+
+
+def test_longer_rows_and_more_noise_have_a_lower_learning_rate():
+    made = trained(100)
+    short, long = np.zeros((9, 4), np.uint8), np.full((9, 4), 255, np.uint8)
+
+    def rate(rows, records, epsilon=2.0):
+        return drafts._learning_rate(made, rows, 0.5, records, epsilon, 1e-5)
+
+    assert rate(short, 1_000_000) == pytest.approx(16)
+    assert rate(long, 1_000_000) == pytest.approx(16 / 2.2**2, rel=0.05)
+    assert rate(short, 100) == pytest.approx(2)
+    assert 2 < rate(short, 1000) < rate(short, 1000, epsilon=4.0) < 16

@@ -26,7 +26,8 @@ class Evaluator:
         return self.document, tuple(self.rig.digests)
 
     def records(self, document: Document, digests: Sequence[bytes], tag: str) -> int:
-        return sum(len(each[tag]) for each in self.rig.truth)
+        # Its fakes are more than its document says.
+        return len(self.truth(tag)[0])
 
     def ask(
         self,
