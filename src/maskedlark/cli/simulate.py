@@ -53,6 +53,9 @@ def simulate(
     psi: Annotated[
         float | None, Option(min=0, help="The bound on a gradient; else from the rows' length.")
     ] = None,
+    centre: Annotated[
+        bool, Option("--centre", help="Draft a model that centres its rows: less noise, more to send.")
+    ] = False,
     processes: Annotated[int, Option(min=1, help="That make reports.")] = 2,
     as_json: Annotated[
         bool, Option("--json", help="For programs: one JSON object, once it is ready.")
@@ -75,6 +78,7 @@ def simulate(
             epsilon=epsilon,
             fake_rate=fakes,
             psi=psi,
+            centre=centre,
             processes=processes,
             say=lambda line: typer.echo(line, err=True),
         ) as started,

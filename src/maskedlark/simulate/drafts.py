@@ -49,6 +49,29 @@ def build() -> nn.Module:
         nn.init.zeros_(parameter)
     return model
 '''
+_BUILD_CENTRED = '''"""The model that train.toml trains: change it as you like. `build` is called once."""
+
+from pathlib import Path
+
+from torch import nn
+
+from maskedlark.features import Encoder, csv_file
+from maskedlark.training import centred
+
+HERE = Path(__file__).parent
+
+
+def build() -> nn.Module:
+    """A logistic regression on centred rows. The first layer is fixed, and has a constant of its own."""
+    rows = Encoder.load(HERE / "encoder.json").encode(csv_file.read_csv(HERE / "people.csv"))
+    first = centred(rows)
+    last = nn.Linear(first.out_features, 1)
+    for parameter in last.parameters():
+        nn.init.zeros_(parameter)
+    return nn.Sequential(first, last)
+'''
+CENTRED_SCALE = 8.0
+"""As `training.centring.SCALE`, without torch."""
 _FIT = """# `maskedlark fit {path}` runs this; `--explain` says what it would cost and spends nothing.
 adserver = "adserver.toml"
 datasets = ["{dataset}"]
@@ -106,9 +129,18 @@ class Declared:
     fake_rate: float
     psi: float | None = None
     """The bound on a gradient; None: `row_length` of the table."""
+    centre: bool = False
+    """Whether the model that is drafted centres its rows."""
 
 
-def chosen(size: int, k: int | None, epsilon: float, fake_rate: float, psi: float | None = None) -> Declared:
+def chosen(
+    size: int,
+    k: int | None,
+    epsilon: float,
+    fake_rate: float,
+    psi: float | None = None,
+    centre: bool = False,
+) -> Declared:
     """The settings, with k and δ from the number of users by default. Refuses what cannot be queried."""
     least = k if k is not None else K if size >= ENOUGH else max(MIN_K, size // 10)
     if size < least:
@@ -123,17 +155,20 @@ def chosen(size: int, k: int | None, epsilon: float, fake_rate: float, psi: floa
     delta = min(1e-5, 10.0 ** math.floor(-1 - math.log10(max(size, 1))))
     if psi is not None and not 1e-6 <= psi <= 1000:
         raise BadSimulation(f"psi {psi:g}: a bound on gradients is from 0.000001 to 1000")
-    return Declared(least, epsilon, delta, fake_rate, psi)
+    return Declared(least, epsilon, delta, fake_rate, psi, centre)
 
 
-def row_length(rows: NDArray[np.uint8]) -> float:
+def row_length(rows: NDArray[np.uint8], centre: bool = False) -> float:
     """The median of how long the gradient of a row can be, in a logistic regression, to two digits.
 
     An error is 1 at most, so that is the length of the row with the 1 of its intercept. ψ by default, as
     `training.gradient_bound` finds it for any network: shorter, and rare labels would be cut most of all.
     """
-    squares = np.square(rows.astype(np.float32) / 256).sum(axis=1)
-    return float(f"{np.median(np.sqrt(1 + squares)):.2g}")
+    numbers = rows.astype(np.float32) / 256
+    if centre:
+        numbers -= numbers.mean(axis=0)
+    length = float(np.median(np.sqrt(1 + np.square(numbers).sum(axis=1))))
+    return float(f"{CENTRED_SCALE * length if centre else length:.2g}")
 
 
 def settings(users: Users, values: Mapping[str, Bounds], label: str | None, tag: str, said: Declared) -> str:
@@ -164,7 +199,7 @@ def settings(users: Users, values: Mapping[str, Bounds], label: str | None, tag:
     if users.encoder is not None:
         assert users.features is not None
         of = f", value = {_toml(label)}" if label in values else ""
-        psi = row_length(users.features) if said.psi is None else said.psi
+        psi = row_length(users.features, said.centre) if said.psi is None else said.psi
         parts.append(
             f'[models.{_toml(tag)}]\ncolumns = [{{kind = "bytes", count = {len(users.encoder)}}}]\n'
             f'labels = [{{kind = "binary"{of}}}]\n'
@@ -209,25 +244,26 @@ def _toml(value: object) -> str:
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-def hand_over(folder: Path, document: Document, tag: str, records: int, delta: float, users: Users) -> None:
+def hand_over(folder: Path, document: Document, tag: str, records: int, said: Declared, users: Users) -> None:
     """Write the missing files; existing ones, which the user may have changed, stay."""
     assert document.training is not None
     assert users.encoder is not None
     assert users.features is not None
     ceiling = document.training.adserver.epsilon
-    rate = min(RATE, MAX_BATCH / records)
+    delta, rate = said.delta, min(RATE, MAX_BATCH / records)
     batches = _batches(records, document.k, rate, delta)
     both = {"dataset": DATASETS[Purpose.TRAIN], "tag": tag}
     written = {
         ENCODER: users.encoder.to_json(),
         PEOPLE: to_csv(users.known),
         RECIPE: _FIT.format(path=quote(str(folder / RECIPE)), epsilon=ceiling * FIT_PART, **both),
-        MODEL: _BUILD.format(features=document.trained(tag).features),
+        MODEL: _BUILD_CENTRED if said.centre else _BUILD.format(features=document.trained(tag).features),
         TRAIN_RECIPE: _TRAIN.format(
             path=quote(str(folder / TRAIN_RECIPE)),
             steps=STEPS,
             batches=batches,
-            lr=_learning_rate(document, users.features, rate, records, ceiling * TRAIN_PART, delta),
+            lr=_learning_rate(document, users.features, rate, records, ceiling * TRAIN_PART, delta)
+            / row_length(users.features, said.centre) ** 2,
             epsilon=ceiling * TRAIN_PART,
             delta=delta,
             **both,
@@ -248,10 +284,10 @@ def _batches(records: int, k: int, rate: float, delta: float) -> str:
 def _learning_rate(
     document: Document, rows: NDArray[np.uint8], rate: float, records: int, epsilon: float, delta: float
 ) -> float:
-    """As high as rows of this length allow, and lower where noise would carry the weights away.
+    """For rows of length 1: as high as these allow, and lower where noise would carry the weights away.
 
     The constants were found on three tables at ε = 0.8 and 2. The noise is about what a plan will say.
     """
     noise = rate * math.sqrt(2 * STEPS * math.log(1 / delta)) / epsilon
     signal = rate * records / (2 * noise * math.sqrt(len(document.helpers) * (rows.shape[1] + 1)))
-    return min(16.0, max(2.0, 0.4 * signal)) / row_length(rows) ** 2
+    return min(16.0, max(2.0, 0.4 * signal))

@@ -100,6 +100,7 @@ def start(
     epsilon: float = EPSILON,
     fake_rate: float = FAKE_RATE,
     psi: float | None = None,
+    centre: bool = False,
     processes: int = 1,
     progress: bool | None = None,
     say: Say | None = None,
@@ -110,7 +111,8 @@ def start(
     `values` are integers with their public bounds; `label` is 0 or 1; features are the other columns, unless
     named or left out. By default k is 100, and less below 1,000 rows. `epsilon` is the lifetime budget of a
     source. `psi` bounds a record's gradient; by default it follows from the length of the rows, without
-    labels. With a folder used before it resumes, and nothing is reported twice.
+    labels. `centre` drafts a model whose first layer centres them, which shortens them: less noise, and more
+    to send. With a folder used before it resumes, and nothing is reported twice.
     """
     wanted = ColumnRoles(
         tuple([keys] if isinstance(keys, str) else keys),
@@ -120,7 +122,7 @@ def start(
         tuple([leave_out] if isinstance(leave_out, str) else leave_out),
     )
     people = read_users(table, wanted, encoder)
-    said = drafts.chosen(people.size, k, epsilon, fake_rate, psi)
+    said = drafts.chosen(people.size, k, epsilon, fake_rate, psi, centre)
     shown = sys.stderr.isatty() if progress is None else progress
     with ExitStack() as stack:
         place = _place(folder, stack)
@@ -135,7 +137,7 @@ def start(
             frozen = Reporting(running, people, tag, processes, shown).run(client)
         if people.encoder is not None:
             records = frozen[Purpose.TRAIN].records or 0
-            drafts.hand_over(place, running.document, tag, records, said.delta, people)
+            drafts.hand_over(place, running.document, tag, records, said, people)
         made = Simulation(running, people.encoder, frozen, stack.pop_all())
     atexit.register(made.stop)
     return made

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from maskedlark.training.begin import begin
+    from maskedlark.training.centring import centred
     from maskedlark.training.client import Client
     from maskedlark.training.gradient_norms import gradient_bound
     from maskedlark.training.plan import TrainingPlan
@@ -18,11 +19,22 @@ if TYPE_CHECKING:
 _HOMES = {
     "Step": "training",
     "TrainingPlan": "plan",
+    "centred": "centring",
     "gradient_bound": "gradient_norms",
     "load": "predictor",
 }
 """Modules of names that have another name."""
-__all__ = ["Client", "Predictor", "Step", "Training", "TrainingPlan", "begin", "gradient_bound", "load"]
+__all__ = [
+    "Client",
+    "Predictor",
+    "Step",
+    "Training",
+    "TrainingPlan",
+    "begin",
+    "centred",
+    "gradient_bound",
+    "load",
+]
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever has that name

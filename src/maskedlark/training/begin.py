@@ -79,7 +79,10 @@ def begin(
         spaces = [label.space().values for label in document.trained(tag).labels][: len(network.losses)]
         start = networks.parameters(network, model)
         typical = gradient_norms.typical(network, start, sample, spaces, clip.norm)
-    planned = TrainingPlan(course, drawn, steps, records, clip.psi, network.size, helpers, traffic, typical)
+    fixed = sum(each.numel() for each in model.parameters() if not each.requires_grad)
+    planned = TrainingPlan(
+        course, drawn, steps, records, clip.psi, network.size, helpers, traffic, typical, fixed
+    )
     sent = described.describe(network, fraction, depth)
     sent.check(document, tag)
     request = SessionRequest(

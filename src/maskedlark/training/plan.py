@@ -54,6 +54,8 @@ class TrainingPlan:
     """Sent and received, all helpers together."""
     typical: float | None = None
     """How long the gradient of half of the ad server's rows can be; None if it gave none."""
+    fixed: int = 0
+    """How many of the parameters are not trained."""
 
     @property
     def noise(self) -> float | None:
@@ -87,7 +89,9 @@ class TrainingPlan:
     def signal(self) -> float:
         """The largest norm of a step's mean gradient, divided by the norm of its noise."""
         return (
-            math.inf if self.session_charge is None else self.bound / (self.deviation * math.sqrt(self.size))
+            math.inf
+            if self.session_charge is None
+            else self.bound / (self.deviation * math.sqrt(max(self.size - self.fixed, 1)))
         )
 
     @property

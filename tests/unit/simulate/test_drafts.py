@@ -14,7 +14,8 @@ from maskedlark.parameters.drafting import draft
 from maskedlark.simulate import drafts
 from maskedlark.simulate.errors import BadSimulation
 from maskedlark.simulate.users import ColumnRoles, read_users
-from maskedlark.training import recipe
+from maskedlark.training import from_recipe, gradient_bound, recipe
+from maskedlark.training.centring import SCALE as CENTRED
 from tests.unit.parameters.cases import DOCUMENT_KEY, HELPER_KEYS, REQUEST_KEY, make
 
 
@@ -135,6 +136,9 @@ def trained(k: int) -> Document:
     )
 
 
+SAID = drafts.chosen(3600, 100, 8.0, 0.2)
+
+
 def users():
     return read_users(people(), ColumnRoles(("campaign",), {"a value": (0, 5)}, "bought"))
 
@@ -150,7 +154,7 @@ def users():
 def test_the_recipes_can_be_read_and_suit_the_crowd(tmp_path, records, k, drawn):
     made = trained(k)
     tag = made.models[0].tag
-    drafts.hand_over(tmp_path, made, tag, records, 1e-5, users())
+    drafts.hand_over(tmp_path, made, tag, records, SAID, users())
     found = recipe.read(tmp_path / "train.toml")
     assert (found.tag, found.datasets, found.epsilon, found.delta) == (tag, ("trained",), 2.0, 1e-5)
     assert {name: getattr(found, name) for name in drawn} == drawn
@@ -165,7 +169,7 @@ def test_the_recipes_can_be_read_and_suit_the_crowd(tmp_path, records, k, drawn)
 
 def test_the_ad_servers_table_has_the_features_and_no_label(tmp_path):
     made = trained(100)
-    drafts.hand_over(tmp_path, made, made.models[0].tag, 3600, 1e-5, users())
+    drafts.hand_over(tmp_path, made, made.models[0].tag, 3600, SAID, users())
     table = read_csv(tmp_path / "people.csv")
     assert [*table] == ["age"]
     assert (Encoder.load(tmp_path / "encoder.json").encode(table) == users().features).all()
@@ -175,7 +179,7 @@ def test_what_its_user_has_changed_stays(tmp_path):
     for name in ("model.py", "run.toml"):
         (tmp_path / name).write_text("mine")
     made = trained(100)
-    drafts.hand_over(tmp_path, made, made.models[0].tag, 3600, 1e-5, users())
+    drafts.hand_over(tmp_path, made, made.models[0].tag, 3600, SAID, users())
     assert [(tmp_path / name).read_text() for name in ("model.py", "run.toml")] == ["mine"] * 2
     assert (tmp_path / "train.toml").exists()
 
@@ -225,7 +229,29 @@ def test_longer_rows_and_more_noise_have_a_lower_learning_rate():
     def rate(rows, records, epsilon=2.0):
         return drafts._learning_rate(made, rows, 0.5, records, epsilon, 1e-5)
 
-    assert rate(short, 1_000_000) == pytest.approx(16)
-    assert rate(long, 1_000_000) == pytest.approx(16 / 2.2**2, rel=0.05)
-    assert rate(short, 100) == pytest.approx(2)
+    assert rate(short, 1_000_000) == rate(long, 1_000_000) == 16
+    assert rate(short, 100) == 2
     assert 2 < rate(short, 1000) < rate(short, 1000, epsilon=4.0) < 16
+    assert drafts.row_length(short) == 1
+    assert drafts.row_length(long) == pytest.approx(np.sqrt(1 + 4 * (255 / 256) ** 2), rel=0.05)
+
+
+def test_a_model_that_centres_its_rows_has_a_bound_and_a_rate_for_them(tmp_path):
+    made, rows = users(), users().features
+    assert rows is not None
+    centre = drafts.chosen(200, None, 8.0, 0.2, centre=True)
+    declared = document(people(), {"a value": (0, 5)}, "bought", centre)
+    bound = declared.trained("A model").gradient_bound
+    drafts.hand_over(tmp_path, declared, "A model", 3600, centre, made)
+    found = recipe.read(tmp_path / "train.toml")
+    model = from_recipe.model(found)
+    first, last = model.children()
+    assert CENTRED == drafts.CENTRED_SCALE
+    assert not any(each.requires_grad for each in first.parameters())
+    assert all(each.requires_grad and not each.any() for each in last.parameters())
+    assert gradient_bound(model, "bce", rows) == pytest.approx(bound, rel=0.02)
+    assert bound / drafts.CENTRED_SCALE < drafts.row_length(rows)
+    plain = tmp_path / "plain"
+    drafts.hand_over(plain, declared, "A model", 3600, drafts.chosen(200, None, 8.0, 0.2), made)
+    ratio = found.optimizer["lr"] / recipe.read(plain / "train.toml").optimizer["lr"]
+    assert ratio == pytest.approx((drafts.row_length(rows) / bound) ** 2, rel=0.1)
