@@ -40,8 +40,9 @@ class Explained:
 
     @property
     def fits(self) -> bool:
-        """Whether helpers would answer it."""
-        return self.left_epsilon is not None and self.left_epsilon >= 0
+        """Whether helpers would answer it: within the budget, and within what training may cost."""
+        within = self.left_epsilon is not None and self.left_epsilon >= 0
+        return within and self.noise_that_fits is not None and self.noise_that_fits <= self.noise
 
     def __str__(self) -> str:
         noise = f"{self.kind} noise of {self.noise:g} from each of {self.helpers} helpers"
