@@ -243,15 +243,16 @@ class Release:
         scope = self._scope(origin, request)
         function = self._function(scope, Function)  # type: ignore[type-abstract]
         query = function.ask(scope.document, request.arguments)
-        records, computed = scope.size(query.tag), function.engine
+        records = everybody = scope.size(query.tag)
+        computed = function.engine
         if query.part is not None:
             if any(schema.by for schema in query.schemas):
                 raise BadArguments("a part that is hidden has no groups: which of them are there would tell")
-            records, computed = int(records * query.part.share), _drawn(function)
+            records, computed = int(everybody * query.part.share), _drawn(function)
         scope.check_noise(request.noise)
         scope.check_size(records)
         for column in query.columns:
-            scope.check_range(column, request.noise, scope.document.max_records)
+            scope.check_range(column, request.noise, everybody)
         check_answer(query, records // scope.document.k)
         return CheckedQuery(scope, request, query, computed, records)
 

@@ -315,10 +315,13 @@ def test_noise_that_could_leave_the_field_is_refused_before_it_is_drawn(tmp_path
     with pytest.raises(FieldOverflow):
         bench.ask(request(noise=noise), document=wide)
     bench.ask(request(noise=noise / 2), document=wide)
-    # And as many records as are allowed, each of the most, count too.
-    full = cases.make(k=20, max_records=1 << 19, values=[{"name": "purchase", "low": 0, "high": 1 << 40}])
+    # The records there are, each of the most, count too, and not those that there might be.
+    full = cases.make(k=20, max_records=1 << 14, values=[{"name": "purchase", "low": 0, "high": 1 << 45}])
+    noise = 0.75 * 2**60 / (2**45 * 62.4)
     with pytest.raises(FieldOverflow):
-        bench.ask(request(3, noise=noise / 2), document=full)
+        bench.ask(request(3, noise=noise), document=full, sizes=(1 << 14, 0, 0))
+    bench.desks[0].datasets = datasets(document=full)
+    bench.desks[0].check("ads.example", request(3, noise=noise))
     for database in bench.databases:
         database.close()
 
