@@ -90,7 +90,7 @@ def test_a_plan_over_what_training_may_cost_says_so(monkeypatch):
     with way:
         asked = CellLabels(way, cases.TAG, noise=0.5)
         plan = asked.plan(rows)
-        assert plan.explained.left_epsilon > 0
+        assert (plan.explained.left_epsilon or 0) > 0
         assert not plan.fits
         assert "more than is left" in str(plan)
         assert "noise 1 fits" in str(plan.explained)
