@@ -23,6 +23,7 @@ from maskedlark.adserver.report_store import Reports, Selection, check_used
 from maskedlark.adserver.requests import Requests, RequestState, StoredRequest
 from maskedlark.adserver.sending import Progress, Sending
 from maskedlark.adserver.session import Session
+from maskedlark.adserver.spending import BudgetState, spending
 from maskedlark.adserver.table import Table
 from maskedlark.clock import Clock, SystemClock
 from maskedlark.core.purpose import Purpose
@@ -251,6 +252,28 @@ class Client(ClosesOnExit):
     def receipts(self, helper: str) -> list[SignedReceipt]:
         """The stored receipts that a helper has signed for this origin: a chain without gaps."""
         return self._receipts.receipts(helper)
+
+    def documents(self) -> list[Document]:
+        """The documents that frozen datasets are under, oldest first; the newest one where there are none."""
+        used = {each.selection.parameters for each in self._datasets.all() if each.digest is not None}
+        chain = self._parameters.chain(self.origin)
+        return [each for each in chain if each.digest in used] or chain[-1:]
+
+    def budget(self, document: Document | None = None) -> BudgetState:
+        """What was spent under a document, by default the newest, and what is left of what.
+
+        Fetches what helpers have signed since, and stores it. Spends nothing.
+        """
+        chain = self._parameters.chain(self.origin)
+        document = document or chain[-1]
+        later = {each.digest.hex() for each in chain if each.version > document.version}
+        helpers = self._connections.helpers(document)
+        at_once([partial(self._receipts.update, helper) for helper in helpers])
+        signed = {helper.name: self._receipts.receipts(helper.name) for helper in helpers}
+        spent = [
+            spending(name, document, [s.claimed() for s in all_], later) for name, all_ in signed.items()
+        ]
+        return BudgetState(document, tuple(spent))
 
     def close(self) -> None:
         """Close connections; what is stored stays."""

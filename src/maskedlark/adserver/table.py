@@ -110,8 +110,7 @@ class Table:
             *rows,
             f"Each of {self.helpers} helpers added {self.kind} noise of {self.noise:g} times what one record "
             "can change; errors and intervals count all of it.",
-            f"This cost ε = {cost.charged_epsilon:.4g}; a source has cost {cost.spent_epsilon:.4g} "
-            f"(δ = {cost.spent_delta:g}), and {cost.left_epsilon:.4g} is left.",
+            f"This cost ε = {cost.charged_epsilon:.4g} against everybody. {cost}.",
             f"Request {self.request}: `maskedlark query --resume` shows it again for nothing.",
         ]
 

@@ -5,6 +5,7 @@ import pytest
 from maskedlark.dp.session_charge import SessionCharge, adserver_epsilon, coalition_epsilon
 from maskedlark.errors import BadArguments, NoiseTooSmall
 from maskedlark.features import Encoder, Scaled
+from maskedlark.ledger.budget import EpsilonPair
 from maskedlark.training import plan as plans
 from maskedlark.training.evaluating import evaluate
 from maskedlark.training.plan import PrivacyTarget, drawn, expected_batch
@@ -136,7 +137,7 @@ def test_where_labels_were_randomised_nothing_is_charged():
 def test_batches_that_may_fall_below_k_amplify_nothing_and_it_is_said():
     few = SessionCharge("gaussian", 1.0, 1.0, 6, 6, 1e-5)
     with pytest.raises(BadArguments, match=r"batches of 21 records may fall below k = 20.*a higher rate"):
-        plans._check(few, drawn(rate=0.07), PrivacyTarget(epsilon=2.0), document(), 300)
+        plans._check(few, drawn(rate=0.07), PrivacyTarget(epsilon=2.0), document(), 300, EpsilonPair(4, 40))
 
 
 def test_another_encoder_than_is_declared_is_refused_before_anything_is_asked(monkeypatch):
