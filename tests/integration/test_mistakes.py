@@ -227,12 +227,12 @@ def test_what_is_asked_beyond_the_budget(scene):
 
 
 def test_a_run_that_would_cost_more_than_is_declared(scene):
-    run = changed(scene.folder / "train.toml", "epsilon = 0.25", "epsilon = 50")
+    run = changed(scene.folder / "train.toml", "epsilon = 0.125", "epsilon = 50")
     said = line("train", run, "--plan", code=3)
     assert said.startswith("OverCeiling: this costs ε = ")
     assert said.endswith(
-        "what training may cost against the ad server is 0.75 in all: take more noise, fewer steps or a lower "
-        "rate, or ask for epsilon=0.75, against='adserver'"
+        "what training may cost against the ad server is 0.75 in all: take more noise, fewer steps or a "
+        "lower rate, or ask for epsilon=0.75, against='adserver'"
     )
 
 

@@ -5,6 +5,7 @@ process only takes uploads: nobody outside can spend a budget.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Self, Unpack, overload
@@ -184,7 +185,7 @@ class Client(ClosesOnExit):
         An unfinished request of the same query is finished, and not charged again.
         """
         spec, confidence = self._sums(values, by, where, **options)
-        tables = table.tables(self._ask(spec), confidence)
+        tables = self._tables(spec, self._ask(spec), confidence)
         return tables if query_arguments.is_several(by) else tables[0]
 
     def explain(
@@ -241,7 +242,7 @@ class Client(ClosesOnExit):
         document, digests = self._parameters.by_digest(stored.parameters), map(bytes.fromhex, asked.datasets)
         spec = QuerySpec(self._functions[asked.function], asked.arguments, document, tuple(digests))
         with self._queryable.noticing_age(spec.datasets):
-            return table.tables(self._queries.finish(stored, spec), confidence)
+            return self._tables(spec, self._queries.finish(stored, spec), confidence)
 
     def forget(self, request: str) -> None:
         """Abandon a query that cannot be finished. What helpers have charged for it stays charged."""
@@ -296,6 +297,13 @@ class Client(ClosesOnExit):
         function, arguments = Sums(), query_arguments.sums(values, by, where)
         document, digests = self._queryable.choose(function.purpose, datasets)
         return QuerySpec(function, arguments, document, digests, noise, epsilon), confidence
+
+    def _tables(self, spec: QuerySpec, answered: Answered, confidence: float) -> list[Table]:
+        """The tables of an answer; they say if groups may be too large to be shown."""
+        records = sum(each.records or 0 for each in self._datasets.all() if each.digest in spec.datasets)
+        most = spec.document.max_records
+        tables = table.tables(answered, confidence)
+        return [replace(each, max_records=most) for each in tables] if records > most else tables
 
     def _price(self, spec: QuerySpec, confidence: float) -> Explained:
         request = self._queries.request(spec)

@@ -23,7 +23,7 @@ app = typer.Typer()
 
 @command(app, "budget --config adserver.toml")
 def budget(config: AdServerConfig, as_json: Json = False) -> None:
-    """What a source has cost, what spent it, and what is left of what. Asks for receipts; spends nothing."""
+    """What a source has cost, what spent it, and what is left of what. Asks for receipts, spends nothing."""
     with (
         said_if_slow("fetching receipts, computing every charge again"),
         Client.from_config(config) as client,
@@ -119,14 +119,14 @@ def _show(console: Console, state: BudgetState, names: Mapping[bytes, str]) -> N
         f"{document.origin}, version {document.version}: what a source may have cost, by receipts of {signed}"
     )
     limits = [
-        (each.of, f"{each.spent:.4g}", f"{each.left:.4g}", f"{each.epsilon:g}") for each in spent.limits
+        (each.of, *map("{:.4g}".format, (each.spent, each.left, each.epsilon))) for each in spent.limits
     ]
     console.print(table(["ε of …", "spent", "left", "in all"], limits))
-    console.print(table(["report", *_BOTH, "δ of releases", "δ left for sessions"], map(_row, spent.streams)))
+    streams = map(_row, spent.streams)
+    console.print(table(["report", *_BOTH, "δ of releases", "δ left for sessions"], streams))
     if spent.entries:
-        console.print(
-            table(["receipt", "what", *_BOTH, "δ"], [_entry(each, names) for each in spent.entries])
-        )
+        entries = [_entry(each, names) for each in spent.entries]
+        console.print(table(["receipt", "what", *_BOTH, "δ"], entries))
     for line in _notes(state):
         console.print(line)
 
@@ -150,11 +150,12 @@ def _entry(entry: Spending, names: Mapping[bytes, str]) -> Sequence[str]:
 
 def _notes(state: BudgetState) -> Iterator[str]:
     yield (
-        "ε is against the ad server alone; beside it, against a coalition: the ad server with all helpers but "
-        "one. Each costs what it adds to the most expensive dataset of its report. Sums, fits and evaluations are "
-        "accounted at one δ; each training session takes a part of the other, which comes to an end too."
+        "ε is against the ad server alone; beside it, against a coalition: the ad server with all helpers "
+        "but one. Each costs what it adds to the most expensive dataset of its report. Sums, fits and "
+        "evaluations are accounted at one δ; each training session takes a part of the other, which comes to "
+        "an end too."
     )
     if state.differ:
-        yield "Helpers have charged different requests. This is where the least is left; see `query --pending`."
+        yield "Helpers have charged different requests: this is where the least is left. See `query --pending`."
     if state.dearest.lost:
         yield f"{state.dearest.helper} has lost receipts: all of this counts as spent"

@@ -215,9 +215,8 @@ class Account:
     def fits(self, entry: Entry) -> bool:
         """Whether a release or session stays within the budget, and training within its ceilings."""
         more = 1 + self._slack
-        return all(each.spent <= each.epsilon * more for each in self.limits(entry)) and self._delta_fits(
-            entry
-        )
+        within = all(each.spent <= each.epsilon * more for each in self.limits(entry))
+        return within and self._delta_fits(entry)
 
     def refusal(self, entry: Entry) -> ReleaseRefused:
         """Why a release does not fit: its cost, what is left of what, and what would fit. Slow."""

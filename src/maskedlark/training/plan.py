@@ -166,8 +166,7 @@ def refuse(*wrong: tuple[bool, str]) -> None:
 
 def expected_batch(drawn: Sampling, records: int) -> float:
     """The expected number of records in a step, by which a sum is divided to get the mean."""
-    left = records * (1 - drawn.held_out)
-    return max(1.0, left / (drawn.batches or 1) if drawn.rate is None else left * drawn.rate)
+    return max(1.0, drawn.expected(records))
 
 
 def session_charge(
