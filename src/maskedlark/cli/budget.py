@@ -156,6 +156,6 @@ def _notes(state: BudgetState) -> Iterator[str]:
         "an end too."
     )
     if state.differ:
-        yield "Helpers have charged different requests: this is where the least is left. See `query --pending`."
+        yield "Helpers have charged different requests: this is where the least is left; `query --pending`"
     if state.dearest.lost:
         yield f"{state.dearest.helper} has lost receipts: all of this counts as spent"

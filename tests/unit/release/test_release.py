@@ -327,7 +327,8 @@ def test_fewer_than_k_and_more_than_the_most(bench):
     with pytest.raises(TooFewRecords):
         bench.ask(request(), sizes=(10, 9, 0))
     small = cases.make(k=20, max_records=100)
-    for by in ([[]], [["campaign"], []]):
+    groupings: list[list[list[str]]] = [[[]], [["campaign"], []]]
+    for by in groupings:
         with pytest.raises(TooManyRecords, match="by groups or with a filter"):
             bench.ask(request(by=by), document=small)
     assert len(bench.ledgers[0].receipts("ads.example")) == 2

@@ -242,14 +242,15 @@ def test_a_run_that_is_charged_is_not_checked_again(tmp_path):
 
 def test_a_folder_in_which_nothing_was_begun_takes_other_settings(tmp_path):
     helpers = home(document())
-    refused = run(helpers, model(), sampling="whole", folder=tmp_path)
-    refused.run.begin()
+    refused = run(helpers, model(), sampling="whole", folder=tmp_path).run
+    assert refused is not None
+    refused.begin()
     assert kept(tmp_path) is not None
     training = run(helpers, model(), sampling="whole", folder=tmp_path, noise=3.0)
     next(iter(training)).backward()
-    assert kept(tmp_path) == training.run.request
+    assert kept(tmp_path) == training.sums.body
     with pytest.raises(OtherRun, match="another run was begun"):
-        refused.run.begin()
+        refused.begin()
     with pytest.raises(OtherRun, match="with other settings"):
         run(helpers, model(), sampling="whole", folder=tmp_path)
 
