@@ -6,6 +6,7 @@ that every step takes all records; `test_simulate.py` types the same over sample
 
 import json
 import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -37,7 +38,7 @@ def people(count):
     }
 
 
-OPTIONS = {"keys": ["campaign"], "values": {"bought": (0, 1)}, "label": "bought"}
+OPTIONS: dict[str, Any] = {"keys": ["campaign"], "values": {"bought": (0, 1)}, "label": "bought"}
 
 
 @pytest.fixture(scope="module")
