@@ -826,4 +826,11 @@ MUTANTS = (
         "rows",
         "tests/unit/release/test_cells.py",
     ),
+    Mutant(
+        "onnx: weights beside a model are reached by a plain name alone",
+        SOURCE + "exact/onnx_external.py",
+        'not set(name) & set("/\\\\\\0:")',
+        "True",
+        "tests/unit/exact/test_onnx_external.py",
+    ),
 )
