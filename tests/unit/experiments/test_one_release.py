@@ -20,7 +20,7 @@ def row(series, x, seed, y, dataset=SHOPPERS, **more):
 
 def test_every_point_has_all_seeds_and_stands_beside_gradients_and_clear_labels():
     wanted = one_release.jobs(Size.DEFAULT)
-    seeds = {}
+    seeds: dict[tuple[str, str, float], set[int]] = {}
     for job in wanted:
         seeds.setdefault((job.dataset, job.series, job.x), set()).add(job.seed)
     for (dataset, series, _), found in seeds.items():
