@@ -71,7 +71,8 @@ def _tensors(model: ModelProto) -> Iterator[TensorProto]:
 
 def _where(tensor: TensorProto) -> dict[str, str]:
     """The entries that say where it is; its file by a plain name."""
-    where = {entry.key: entry.value for entry in tensor.external_data}
+    # What is no UTF-8 comes as bytes: as a text it is no file's name.
+    where = {str(entry.key): str(entry.value) for entry in tensor.external_data}
     name = where.get("location", "")
     plain = bool(name) and name not in (".", "..") and not set(name) & set("/\\\0:")
     if len(where) != len(tensor.external_data) or set(where) - _KEYS or not plain:
