@@ -861,4 +861,11 @@ MUTANTS = (
         "rows",
         "tests/unit/release/test_cells.py",
     ),
+    Mutant(
+        "onnx: weights beside a model are reached by a plain name alone",
+        SOURCE + "exact/onnx_external.py",
+        'plain = bool(name) and name not in (".", "..") and not',
+        "plain = True or not",
+        "tests/unit/exact/test_onnx_external.py",
+    ),
 )
