@@ -19,6 +19,8 @@ class ColumnNoise:
     by: tuple[str, ...]
     error: float
     half_width: float
+    is_drowned: bool
+    """Whether the interval is wider than any answer over these records could be."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,10 @@ class Explained:
             else f", which is more than is left; {fits}"
         )
         lines.append(f"It would cost ε = {_shown(self.charged_epsilon)}{left}. Nothing was spent.")
+        if any(each.is_drowned for each in self.columns):
+            lines.append(
+                "Nothing will come of it: noise is larger than any answer. Take a larger ε, or more records."
+            )
         return "\n".join(lines)
 
     def to_json(self) -> str:
@@ -76,7 +82,8 @@ def explained(spec: QuerySpec, noise: float, confidence: float, said: Sequence[E
             column.name,
             plan.by,
             intervals.standard_error(*law, column.sensitivity, helpers),
-            intervals.half_width(*law, column.sensitivity, helpers, confidence),
+            width := intervals.half_width(*law, column.sensitivity, helpers, confidence),
+            width > dearest.records * column.sensitivity.l1,
         )
         for plan in spec.question.schemas
         for column in plan.columns

@@ -8,6 +8,10 @@ import numpy as np
 from maskedlark.adserver.explanation import Explained
 from maskedlark.fitting.asking import Question
 from maskedlark.functions.moments import Moments
+from maskedlark.training.plan import HOPELESS
+
+_NOTHING = 0.02
+"""Of the assumed truth's variance: an AUC of hardly more than 0.5."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,11 @@ class FitPlan:
         fitting = self.explained.noise_that_fits
         return self.explained.fits and fitting is not None and fitting <= self.noise
 
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether the release is expected to explain next to nothing."""
+        return self.share < _NOTHING
+
     def figures(self) -> dict[str, Any]:
         """The plan's figures, for programs."""
         return {
@@ -58,6 +67,7 @@ class FitPlan:
             "delta": self.delta,
             "left_epsilon": self.explained.left_epsilon,
             "fits": self.fits,
+            "hopeless": self.is_hopeless,
             "noise": self.noise,
             "noise_that_fits": self.explained.noise_that_fits,
             "map": self.map,
@@ -93,6 +103,8 @@ class FitPlan:
         if self.auc is not None:
             lines.append(f"AUC {self.auc[0]:.3f} ± {self.auc[1]:.3f}, simulated under that assumption")
         lines.append(f"standard error of a coefficient {self.coefficient_error:.3g}. Nothing was spent")
+        if self.is_hopeless:
+            lines.append(HOPELESS)
         return "\n".join(lines)
 
 
