@@ -1,7 +1,10 @@
 """Decoders of files: what a party wrote itself, or its operator, and a disk or a person may have changed."""
 
 import atexit
+import bz2
+import gzip
 import json
+import lzma
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -19,7 +22,7 @@ from maskedlark.core.declared import Measure, Model
 from maskedlark.errors import BadArguments, DecodeError, InvalidDocument
 from maskedlark.exact import onnx_model
 from maskedlark.exact.errors import ModelDoesNotFit
-from maskedlark.features import Encoder, Hashed, OneHot, csv_file
+from maskedlark.features import Encoder, Hashed, OneHot, table_file
 from maskedlark.features.errors import NotAnEncoder, TableDoesNotFit
 from maskedlark.helper import backup, chunk_file, keyring
 from maskedlark.helper import config as helper_config
@@ -343,9 +346,13 @@ def _features() -> list[Decoder]:
         ),
         Decoder(
             "table of a user's own",
-            ("features.csv_file.read_csv",),
-            (b"a,b\n1,x\n2,y\n", b'\xef\xbb\xbfa;b\r\n"1;2";"x\ny"\r\n'),
-            _in_file("table.csv", csv_file.read_csv),
+            ("features.csv_file.read_csv", "features.table_file.read_table"),
+            (
+                b"a,b\n1,x\n2,y\n",
+                b'\xef\xbb\xbfa;b\r\n"1;2";"x\ny"\r\n',
+                *(compress(b"a,b\n1,x\n2,y\n") for compress in (gzip.compress, bz2.compress, lzma.compress)),
+            ),
+            _in_file("table.csv", table_file.read_table),
             (TableDoesNotFit,),
             lambda _, found: len({len(column) for column in found.values()}) == 1,
             0.4,

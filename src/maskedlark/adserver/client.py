@@ -198,6 +198,16 @@ class Client(ClosesOnExit):
         """What the same query would cost, and how accurate it would be. Spends nothing."""
         return self._price(*self._sums(values, by, where, **options))
 
+    def asked_before(
+        self,
+        values: Sequence[str],
+        by: Grouping | Groupings = (),
+        where: Where | None = None,
+        **options: Unpack[Options],
+    ) -> StoredRequest | None:
+        """The last request of the same query that was answered: `resume` shows its answer, free of charge."""
+        return self._requests.answered(self._sums(values, by, where, **options)[0].digest())
+
     def ask(
         self,
         function: Function,

@@ -21,6 +21,8 @@ class ColumnNoise:
     by: tuple[str, ...]
     error: float
     half_width: float
+    is_drowned: bool
+    """Whether the interval is wider than any answer over these records could be."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +78,10 @@ class Explained:
             width = f"{column.half_width:,.0f} at {self.confidence * 100:g} %"
             lines.append(f"  {column.name}{grouped}: std. error {column.error:,.1f}, ± {width}")
         lines.append(f"It would cost {self.cost}. Nothing was spent.")
+        if any(each.is_drowned for each in self.columns):
+            lines.append(
+                "Nothing will come of it: noise is larger than any answer. Take a larger ε, or more records."
+            )
         return "\n".join(lines)
 
     def to_json(self) -> str:
@@ -95,7 +101,8 @@ def explained(spec: QuerySpec, noise: float, confidence: float, said: Sequence[E
             column.name,
             plan.by,
             intervals.standard_error(*law, column.sensitivity, helpers),
-            intervals.half_width(*law, column.sensitivity, helpers, confidence),
+            width := intervals.half_width(*law, column.sensitivity, helpers, confidence),
+            width > dearest.records * column.sensitivity.l1,
         )
         for plan in spec.question.schemas
         for column in plan.columns

@@ -15,7 +15,9 @@ from maskedlark.cli.error_handling import command, import_extra
 from maskedlark.cli.options import Json
 from maskedlark.cli.output import print_result, said_if_slow
 from maskedlark.features import Encoder, csv_file
+from maskedlark.features import table as tables
 from maskedlark.features.column import Column
+from maskedlark.features.table_file import read_table
 from maskedlark.fitting import recipe as recipes
 from maskedlark.training.errors import BadRun
 from maskedlark.web import files
@@ -37,7 +39,7 @@ def fit(
 ) -> None:
     """Fit a linear model to labels that nobody holds, from one release: shows the cost, and saves it."""
     recipe = recipes.read(run)
-    encoder, table = Encoder.load(recipe.encoder), csv_file.read_csv(recipe.table)
+    encoder, table = Encoder.load(recipe.encoder), read_table(recipe.table)
     with (
         said_if_slow("choosing a map without labels, asking the helpers, solving"),
         Client.from_config(recipe.adserver) as client,
@@ -105,17 +107,17 @@ def _lines(model: Any, coefficients: list[dict[str, Any]]) -> Iterator[str]:  # 
 @command(app, "predict model.json people.csv --out scores.csv")
 def predict(
     model: Annotated[Path, Argument(help="Saved by `maskedlark fit`.")],
-    table: Annotated[Path, Argument(help="A CSV with the columns that the model's encoder knows.")],
+    table: Annotated[Path, Argument(help="CSV or Parquet with the columns that the model's encoder knows.")],
     out: Annotated[Path, Option(help="The CSV to write: the same rows, with what is predicted.")],
     as_json: Json = False,
 ) -> None:
     """What a fitted model predicts for each row of a table: probabilities or values. Asks nobody."""
-    fitted, rows = import_fitting("saving").load(model), csv_file.read_csv(table)
+    fitted, rows = import_fitting("saving").load(model), tables.by_name(read_table(table))
     predicted = fitted.family.mean(fitted.scores(rows))  # Of a label that is 0 or 1, the probability of 1.
     outputs = range(len(fitted.theta))
     names = ["predicted"] if len(outputs) == 1 else [f"class {place}" for place in outputs]
     named = dict(zip(names, predicted.T, strict=True))
-    written = [Column.of(name, cells) for name, cells in (rows | named).items()]
+    written = [Column.of(name, cells) for name, cells in {**rows, **named}.items()]
     files.write(out, csv_file.to_csv(written).encode())
     print_result(
         {"out": str(out), "rows": len(predicted)}, as_json, f"{out}: {len(predicted)} rows predicted"

@@ -89,7 +89,7 @@ def evaluate(
             evaluation = import_fitting("evaluating").evaluate(client, fitted, **options)
         else:
             predictor = _making().trained(recipe)
-            held_out = {"held_out": recipe.held_out} if part != "all" else {}
+            held_out: dict[str, Any] = {"held_out": recipe.held_out} if part != "all" else {}
             evaluation = client.evaluate(predictor, part=part, **held_out, **options)
         remaining, figures = budget.left(client, evaluation.answered.document)
     balance = evaluation.answered.balance

@@ -8,6 +8,10 @@ import numpy as np
 from maskedlark.adserver.explanation import Explained
 from maskedlark.fitting.asking import Question
 from maskedlark.functions.moments import Moments
+from maskedlark.training.plan import HOPELESS
+
+_NOTHING = 0.02
+"""Of the assumed truth's variance: an AUC of hardly more than 0.5."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,11 @@ class FitPlan:
         """Whether helpers would answer: within the budget, and within what training may cost."""
         return self.explained.fits
 
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether the release is expected to explain next to nothing."""
+        return self.share < _NOTHING
+
     def figures(self) -> dict[str, Any]:
         """The plan's figures, for programs."""
         return {
@@ -59,6 +68,7 @@ class FitPlan:
             "left_training_epsilon": self.explained.left_training_epsilon,
             "left_training_coalition_epsilon": self.explained.left_training_coalition_epsilon,
             "fits": self.fits,
+            "hopeless": self.is_hopeless,
             "noise": self.noise,
             "noise_that_fits": self.explained.noise_that_fits,
             "map": self.map,
@@ -91,6 +101,8 @@ class FitPlan:
         if self.auc is not None:
             lines.append(f"AUC {self.auc[0]:.3f} ± {self.auc[1]:.3f}, simulated under that assumption")
         lines.append(f"standard error of a coefficient {self.coefficient_error:.3g}. Nothing was spent")
+        if self.is_hopeless:
+            lines.append(HOPELESS)
         return "\n".join(lines)
 
 

@@ -89,6 +89,8 @@ DECOYS = 8
 """The most decoys per purpose."""
 NOISE_FLOOR, EVALUATION_FLOOR = 2.0, 3.0
 """Evaluations without a given noise use theirs. Two of them, a fit and a run leave room for some queries."""
+_UNHEARD = 1e-12
+"""Times δ: rarer than what any session may fall below k by."""
 FIT_PART, TRAIN_PART = 1 / 6, 1 / 6
 """What a fit and a run may cost, of all that training may: several runs find room, and so does their δ."""
 
@@ -221,6 +223,19 @@ def hand_over(folder: Path, document: Document, tag: str, records: int, users: U
 def _batches(records: int, k: int, held_out: float, delta: float) -> str:
     """Batches that hardly ever fall below k; all records where there are too few for that."""
     rate = min(RATE, MAX_BATCH / records)
-    if crowded(SessionCharge("gaussian", 4.0, rate, STEPS, STEPS, delta), records, k, held_out):
+    charge = SessionCharge("gaussian", 4.0, rate, STEPS, STEPS, delta)
+    # Chernoff's bound first: the exact one loads a library of 80 MB, and large tables are far from it.
+    if _chance_below(k, records, rate * (1 - held_out)) <= _UNHEARD * delta or crowded(
+        charge, records, k, held_out
+    ):
         return f"sampling_rate = {rate:.3g}"
     return 'sampling = "whole"'
+
+
+def _chance_below(k: int, records: int, rate: float) -> float:
+    """More than the chance that any of all batches has fewer than k records."""
+    share = k / records
+    if share >= rate:
+        return 1.0
+    apart = share * math.log(share / rate) + (1 - share) * math.log((1 - share) / (1 - rate))
+    return STEPS * math.exp(-records * apart)

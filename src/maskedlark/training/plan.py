@@ -20,12 +20,11 @@ from maskedlark.parameters import randomised
 from maskedlark.parameters.document import Document
 from maskedlark.training.errors import OverCeiling
 
-_ASKING_S = 0.015
-"""Seconds per step besides its sums: two commits, two signatures, HTTP."""
-_PER_SECOND = 2e9
-"""The engine's approximate multiplications per second on one core, counting forward, backward and norms."""
 _ROUNDED = 1e-9
 _AGAINST = ("adserver", "coalition")
+HOPELESS = (
+    "Nothing will come of it: noise drowns all that could be learned. Take a larger ε, or more records."
+)
 
 
 @dataclass(frozen=True)
@@ -92,9 +91,9 @@ class TrainingPlan:
         )
 
     @property
-    def seconds(self) -> float:
-        """The approximate duration, with one core per helper."""
-        return self.steps * (_ASKING_S + 6 * self.batch * self.size / _PER_SECOND)
+    def is_hopeless(self) -> bool:
+        """Whether noise is longer than all steps' gradients could be together, were each as long as ψ."""
+        return self.signal * math.sqrt(self.steps) < 1
 
     def figures(self) -> dict[str, Any]:
         """The plan's figures, for programs."""
@@ -110,14 +109,16 @@ class TrainingPlan:
             "deviation": self.deviation,
             "signal": None if self.session_charge is None else self.signal,
             "bytes_a_step": self.bytes_a_step,
-            "seconds": self.seconds,
+            "hopeless": self.is_hopeless,
         }
 
     def __str__(self) -> str:
         drawn = f"{self.steps} steps of {self.batch:.0f} of {self.records} records, {self._drawn()}"
         one, whole = decimal(self.bytes_a_step), decimal(self.steps * self.bytes_a_step)
-        taken = f"about {self.seconds:.0f} s, and {one} a step, {whole} in all"
-        return "\n".join([drawn, *self._charged(), taken])
+        lines = [drawn, *self._charged(), f"{one} a step, {whole} in all"]
+        if self.is_hopeless:
+            lines.append(HOPELESS)
+        return "\n".join(lines)
 
     def _charged(self) -> list[str]:
         if self.session_charge is None:

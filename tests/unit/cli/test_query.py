@@ -206,13 +206,27 @@ def test_a_mistake_is_one_clear_line(measured, options, words):
 
 
 def test_a_budget_that_is_spent_is_one_clear_line(measured):
-    options = ("query", "--group-by", "campaign", "--value", "purchase", "--noise", "1.3")
+    options = ("query", "--group-by", "campaign", "--value", "purchase", "--noise", "1.3", "--again")
     for _ in range(10):
         run(*options)
     line = complains(*options, code=3)
     assert line.startswith("BudgetExhausted: helper-0: this would cost ε = 0.7692 against the ad server and ")
     assert "; 0.3077 of 8 is left of a source's budget" in line
     assert "noise 3.25" in line
+
+
+def test_a_question_asked_before_is_not_charged_again_unless_told_to(measured):
+    options = ("query", "--group-by", "campaign", "--value", "purchase")
+    first = run(*options)
+    request, sent = first.stderr.split()[1], len(measured.helpers[0].received)
+    line = complains(*options)
+    assert line.startswith("AskedBefore: the same was asked and answered 20")
+    assert f"--resume {request} shows that answer again and costs nothing; --again asks for another" in line
+    assert len(measured.helpers[0].received) == sent, "no helper was asked"
+    assert run("query", "--resume", request).stdout == first.stdout
+    assert f"--resume {request}" in run(*options, "--explain").stderr
+    assert run(*options, "--again").stderr.split()[1] != request
+    run("query", "--group-by", "campaign", "--value", "purchase", "--noise", "2")
 
 
 def test_a_configuration_that_is_not_there_is_one_clear_line(tmp_path):

@@ -172,7 +172,7 @@ def test_the_ad_servers_table_has_the_features_and_no_label(tmp_path):
     made = trained(100)
     drafts.hand_over(tmp_path, made, made.models[0].tag, 3600, users())
     table = read_csv(tmp_path / "people.csv")
-    assert [*table] == ["age"]
+    assert [*table] == ["campaign", "age"]
     assert (Encoder.load(tmp_path / "encoder.json").encode(table) == users().features).all()
 
 

@@ -44,7 +44,7 @@ def _tiles(results: DemoResults) -> Iterator[tuple[str, str]]:
         yield f"{model.fit.judged.auc:.3f}", words
     if ours is not None:
         words = f"± {ours.error:.3f}: advantage of a helper that attacks labels; 1 would read all"
-        yield minus(f"{ours.advantage:+.3f}"), words
+        yield minus(ours.signed), words
     campaigns = f"campaign{'s' * (len(report.hidden) != 1)}"
     yield f"{len(report.hidden)}", f"{campaigns} withheld, of fewer than k = {report.k} records"
 
@@ -110,7 +110,8 @@ def _trained(name: str, title: str, model: Model | None) -> Markup:
     )
     note = """A session is charged whole when it is opened: a point shows what a run that ends there would
         have cost with the same noise. Who trains so has no labels to draw this by: the people who judge here
-        are the demo's own."""
+        are the demo's own. Log-loss rises between the first steps, as it does without noise: momentum carries
+        the model past its best, and back. AUC depends on the order of people alone, and hardly notices."""
     heads = ["steps", "ε, ad server alone", "ε, with all helpers but one", "AUC", "log-loss"]
     cells = "{steps} {epsilon:.2f} {coalition:.2f} {auc:.3f} {loss:.3f}"
     rows = [cells.format(**vars(point)).split() for point in model.points]
