@@ -6,12 +6,13 @@ from typing import Annotated, Any, Literal
 import typer
 from typer import Argument, Option
 
+from maskedlark.cli import budget
 from maskedlark.cli.error_handling import command, import_extra
 from maskedlark.cli.fit import import_fitting
 from maskedlark.cli.options import Json, Noise
 from maskedlark.cli.output import print_result, said_if_slow
 from maskedlark.errors import BadArguments
-from maskedlark.features import csv_file
+from maskedlark.features.table_file import read_table
 from maskedlark.fitting import recipe as fits
 from maskedlark.training import recipe as recipes
 from maskedlark.training.client import Client
@@ -57,10 +58,12 @@ def evaluate(
         if not before:
             typer.echo(str(planned), err=True)  # Before anything is charged.
         evaluation = question.ask()
+        remaining, figures = budget.left(client, evaluation.answered.document)
     balance = evaluation.answered.balance
     fields: dict[str, Any] = {
         "labels": [_plans().measures(label) for label in evaluation.labels],
         "balance": balance.model_dump(),
+        "left": figures,
         "charged": not before,
     }
     lines = [str(evaluation)]
@@ -70,18 +73,17 @@ def evaluate(
         lines += [f"{recipe.out}: recalibrated, {each}; nothing more was charged" for each in by]
     print_result(fields, as_json, *lines)
     if not as_json:
-        left = f"left {balance.left_epsilon:.4g}"
-        paid = f"charged ε = {balance.charged_epsilon:.4g} against everybody, {left}"
+        paid = f"charged ε = {balance.charged_epsilon:.4g} against everybody"
         if before:
             paid = f"already evaluated: nothing was charged (it was ε = {balance.charged_epsilon:.4g} then)"
-        typer.echo(paid, err=True)
+        typer.echo(f"{paid}; {remaining}", err=True)
 
 
 def _question(
     client: Client, recipe: fits.Recipe | recipes.Recipe, part: str, options: dict[str, Any]
 ) -> tuple[Any, Any]:
     """The model, and the question about it."""
-    table = None if recipe.table is None else csv_file.read_csv(recipe.table)
+    table = None if recipe.table is None else read_table(recipe.table)
     if isinstance(recipe, fits.Recipe):
         if part != "all":
             raise BadArguments("a fit takes all records and holds none out: leave --part out")

@@ -6,10 +6,12 @@ from typing import Annotated, Any
 import typer
 from typer import Argument, Option
 
+from maskedlark.cli import budget
 from maskedlark.cli.error_handling import command, import_extra
 from maskedlark.cli.options import Json
 from maskedlark.cli.output import print_result
 from maskedlark.ledger.receipt import Balance
+from maskedlark.ledger.wording import both
 from maskedlark.training import recipe as recipes
 from maskedlark.training.client import Client
 from maskedlark.training.errors import BadRun
@@ -24,10 +26,15 @@ def train(
     plan: Annotated[
         bool, Option("--plan", help="Say what it would cost and how noisy it would be; spend nothing.")
     ] = False,
+    delta: Annotated[
+        float | None, Option(min=0, help="Its part of the model's δ, instead of the recipe's.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Train a model on labels that nobody holds: shows the cost, trains, and saves it."""
     recipe = recipes.read(run)
+    if delta is not None:
+        recipe = recipe.model_copy(update={"delta": delta})
     with Client.from_config(recipe.adserver) as client:
         training, steppers = _making().training(recipe, client)
         if plan:
@@ -41,15 +48,16 @@ def train(
                 for each in steppers:
                     each.step()
         training.save(recipe.out)
+        document = training.sums.document
+        remaining, figures = budget.left(client, document)
     balances: dict[str, Balance] = {name: each.balance for name, each in training.receipts.items()}
     charged = {name: each.model_dump() for name, each in balances.items()}
     line = f"{recipe.out}: trained {training.plan().steps} steps"
     if balances:
-        # The largest charge and the smallest remainder of all helpers.
-        line += f"; charged ε = {max(each.charged_epsilon for each in balances.values()):.4g}"
-        line += f", left {min(each.left_epsilon for each in balances.values()):.4g}"
-    fields = {"plan": training.plan().figures(), "out": str(recipe.out), "charged": charged}
-    print_result(fields, as_json, line)
+        charged_epsilon = max(each.charged_epsilon for each in balances.values())
+        line += f"; charged ε = {both(charged_epsilon, training.plan().coalition_epsilon)}"
+    fields = {"plan": training.plan().figures(), "out": str(recipe.out), "charged": charged, "left": figures}
+    print_result(fields, as_json, line, remaining)
 
 
 def _making() -> Any:  # noqa: ANN401 - a module

@@ -23,6 +23,7 @@ from maskedlark.features.csv_file import to_csv
 from maskedlark.features.encoder import Encoder
 from maskedlark.features.kinds import BooleanColumn, Fitted, OneHotColumn
 from maskedlark.features.scaled import ScaledColumn
+from maskedlark.ledger.budget import Account
 from maskedlark.parameters.document import Document
 from maskedlark.randomness import FixedRandomness, Randomness
 from maskedlark.simulate.cluster import MOST
@@ -114,8 +115,10 @@ DECOYS = 8
 """The most decoys per purpose."""
 NOISE_FLOOR, EVALUATION_FLOOR = 2.0, 1.0
 """Counts of an evaluation are few numbers, each moved by 1: Laplace noise has a third of the error there."""
-FIT_PART, TRAIN_PART = 1 / 6, 1 / 3
-"""What a fit and a run may cost, of all that training may."""
+_UNHEARD = 1e-12
+"""Times δ: rarer than what any session may fall below k by."""
+FIT_PART, TRAIN_PART = 1 / 6, 1 / 6
+"""What a fit and a run may cost, of all that training may: several runs find room, and so does their δ."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +128,7 @@ class Declared:
     k: int
     epsilon: float
     delta: float
-    """The δ of a training session; a source's whole budget has twice as much."""
+    """The δ that all training sessions share; a source's whole budget has twice as much."""
     fake_rate: float
     psi: float | None = None
     """The bound on a gradient; None: `row_length` of the table."""
@@ -244,28 +247,29 @@ def _toml(value: object) -> str:
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-def hand_over(folder: Path, document: Document, tag: str, records: int, said: Declared, users: Users) -> None:
+def hand_over(
+    folder: Path, document: Document, tag: str, records: int, users: Users, centre: bool = False
+) -> None:
     """Write the missing files; existing ones, which the user may have changed, stay."""
     assert document.training is not None
     assert users.encoder is not None
     assert users.features is not None
-    ceiling = document.training.adserver.epsilon
-    delta, rate = said.delta, min(RATE, MAX_BATCH / records)
-    batches = _batches(records, document.k, rate, delta)
+    ceiling, session = document.training.adserver.epsilon, Account(document).default_session_delta(tag)
+    rate, length = min(RATE, MAX_BATCH / records), row_length(users.features, centre)
     both = {"dataset": DATASETS[Purpose.TRAIN], "tag": tag}
     written = {
         ENCODER: users.encoder.to_json(),
         PEOPLE: to_csv(users.known),
         RECIPE: _FIT.format(path=quote(str(folder / RECIPE)), epsilon=ceiling * FIT_PART, **both),
-        MODEL: _BUILD_CENTRED if said.centre else _BUILD.format(features=document.trained(tag).features),
+        MODEL: _BUILD_CENTRED if centre else _BUILD.format(features=document.trained(tag).features),
         TRAIN_RECIPE: _TRAIN.format(
             path=quote(str(folder / TRAIN_RECIPE)),
             steps=STEPS,
-            batches=batches,
-            lr=_learning_rate(document, users.features, rate, records, ceiling * TRAIN_PART, delta)
-            / row_length(users.features, said.centre) ** 2,
+            batches=_batches(records, document.k, rate, session),
+            lr=_learning_rate(document, users.features, rate, records, ceiling * TRAIN_PART, session)
+            / length**2,
             epsilon=ceiling * TRAIN_PART,
-            delta=delta,
+            delta=session,
             **both,
         ),
     }
@@ -276,9 +280,20 @@ def hand_over(folder: Path, document: Document, tag: str, records: int, said: De
 
 def _batches(records: int, k: int, rate: float, delta: float) -> str:
     """Batches that hardly ever fall below k; all records where there are too few for that."""
-    if crowded(SessionCharge("gaussian", 4.0, rate, STEPS, STEPS, delta), records, k, 0.0):
+    charge = SessionCharge("gaussian", 4.0, rate, STEPS, STEPS, delta)
+    # Chernoff's bound first: the exact one loads a library of 80 MB, and large tables are far from it.
+    if _chance_below(k, records, rate) <= _UNHEARD * delta or crowded(charge, records, k, 0.0):
         return f"sampling_rate = {rate:.3g}"
     return 'sampling = "whole"'
+
+
+def _chance_below(k: int, records: int, rate: float) -> float:
+    """More than the chance that any of all batches has fewer than k records."""
+    share = k / records
+    if share >= rate:
+        return 1.0
+    apart = share * math.log(share / rate) + (1 - share) * math.log((1 - share) / (1 - rate))
+    return STEPS * math.exp(-records * apart)
 
 
 def _learning_rate(

@@ -1,7 +1,8 @@
 """PyTorch training on labels that nobody holds: the user's model and loop, gradients from helpers.
 
 Run by the ad server. `Client` is its client plus `client.training(...)`, which returns a `Training`, and
-`client.evaluate(...)`; `load` and `Predictor` are for serving a trained model.
+`client.evaluate(...)`; `read_onnx` makes a model of an ONNX file; `load` and `Predictor` are for serving a
+trained model.
 """
 
 from importlib import import_module
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from maskedlark.training.centring import centred
     from maskedlark.training.client import Client
     from maskedlark.training.gradient_norms import gradient_bound
+    from maskedlark.training.network import read_onnx
     from maskedlark.training.plan import TrainingPlan
     from maskedlark.training.predictor import Predictor, load
     from maskedlark.training.training import Step, Training
@@ -22,6 +24,7 @@ _HOMES = {
     "centred": "centring",
     "gradient_bound": "gradient_norms",
     "load": "predictor",
+    "read_onnx": "network",
 }
 """Modules of names that have another name."""
 __all__ = [
@@ -34,6 +37,7 @@ __all__ = [
     "centred",
     "gradient_bound",
     "load",
+    "read_onnx",
 ]
 
 

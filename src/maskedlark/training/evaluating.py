@@ -240,8 +240,9 @@ def question(
     """The question of an evaluation: `plan` prices it, `ask` asks it.
 
     `table`: the ad server's own rows; with it errors are smaller, and known beforehand. Over all records
-    buckets of fewer than k are counted together with their neighbours. A run or a saved model has its own
-    loss and tag, a run also its held-out share; a bare module needs them.
+    buckets of fewer than k are counted together with their neighbours, and records whose likeliest class is
+    that of fewer than k are left out. A run or a saved model has its own loss and tag, a run also its
+    held-out share; a bare module needs them.
     """
     asked, share, scaling = _asked(model, loss, tag)
     share = 0.0 if part == "all" else share if held_out is None else held_out

@@ -44,8 +44,10 @@ class EvaluationPlan:
         """The plan's figures, for programs."""
         return {
             "epsilon": self.epsilon,
-            "coalition_epsilon": self.epsilon,
+            "coalition_epsilon": self.explained.charged_coalition_epsilon,
             "left_epsilon": self.explained.left_epsilon,
+            "left_training_epsilon": self.explained.left_training_epsilon,
+            "left_training_coalition_epsilon": self.explained.left_training_coalition_epsilon,
             "fits": self.fits,
             "noise": self.explained.noise,
             "part": self.part,
@@ -59,12 +61,10 @@ class EvaluationPlan:
 
     def __str__(self) -> str:
         paid = self.explained
-        left = f"{paid.left_epsilon:.4g} is left" if self.fits else "more than is left"
         lines = [
             f"an evaluation over {_PARTS[self.part]} {self.records:,} records, of which "
             f"{self.real_records:,.0f} are expected to be real",
-            f"ε = {self.epsilon or 0.0:.4g} against the ad server and against it with all helpers but one; "
-            f"{left}",
+            paid.cost,
         ]
         for place, (own, count, deviation) in enumerate(
             zip(self.expected, self.buckets, self.deviations, strict=True)

@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 from torch import nn
 
 from maskedlark.adserver.client import Client
-from maskedlark.exact import onnx_model
-from maskedlark.features import csv_file
 from maskedlark.features.encoder import Encoder
+from maskedlark.features.table_file import read_table
 from maskedlark.training import network as networks
 from maskedlark.training import predictor
 from maskedlark.training.begin import begin
@@ -43,7 +42,7 @@ def _sample(recipe: Recipe, encoder: Encoder | None) -> NDArray[np.uint8] | None
         return None
     if encoder is None:
         raise BadRun("table goes with encoder, which makes bytes of it: name it, as in encoder.json")
-    rows = encoder.encode(csv_file.read_csv(recipe.table))
+    rows = encoder.encode(read_table(recipe.table))
     return np.ascontiguousarray(rows[:: -(-len(rows) // _SAMPLE)])
 
 
@@ -57,7 +56,7 @@ def model(recipe: Recipe) -> nn.Module:
     torch.manual_seed(recipe.seed)
     path, _, name = recipe.model.rpartition(":")
     if recipe.model.endswith(".onnx"):
-        return onnx_model.read(Path(recipe.model).read_bytes(), networks.names(recipe.loss))
+        return networks.read_onnx(recipe.model, recipe.loss, recipe.output)
     if not path.endswith(".py"):
         raise BadRun(f"model = {recipe.model!r}: write model = 'model.py:build', or an ONNX file")
     made = _built(Path(path), name)
