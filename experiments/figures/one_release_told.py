@@ -1,6 +1,7 @@
 """The words of the figure of one release: what was run, how all was chosen without labels, and the table."""
 
 from collections.abc import Sequence
+from statistics import fmean
 
 from experiments import rows as tables
 from experiments.figures.accounted_run import MASKED, OPACUS, PARTITIONED, TASKS
@@ -74,7 +75,19 @@ def _table(rows: Sequence[Row], name: str) -> str:
         for series, said in ((CLEAR, "linear model"), (STUDENT, "student"))
         for mean in tables.means(rows, name, series)
     ]
-    return "\n".join(lines) + (f"\n\nOf labels in the clear: {', '.join(clear)}." if clear else "")
+    told = [f"Of labels in the clear: {', '.join(clear)}." if clear else "", _losses(rows, name)]
+    return "\n".join(lines) + "\n\n" + " ".join(filter(None, told))
+
+
+def _losses(rows: Sequence[Row], name: str) -> str:
+    """How much more log-loss the linear model has than with clear labels, on the same splits."""
+    clear = {row.seed: row.number("log_loss") for row in tables.of(rows, name, CLEAR)}
+    over: dict[float, list[float]] = {}
+    for row in tables.of(rows, name, LINEAR):
+        if row.seed in clear:
+            over.setdefault(row.x, []).append(100 * (row.number("log_loss") / clear[row.seed] - 1))
+    told = ", ".join(f"{fmean(each):+.1f} % at {x:g}" for x, each in sorted(over.items()))
+    return f"Log-loss of the linear model over that of clear labels, by ε: {told}." if told else ""
 
 
 def _head(label: str, means: Sequence[Mean]) -> str:
