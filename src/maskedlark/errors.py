@@ -23,8 +23,9 @@
         RowsDoNotFit, TableDoesNotFit, UnknownColumn, WeightsDoNotFit
     NotOurs: DocumentOfAnother, NotNamed
     NotThere: DatasetLost, UnknownChunk, UnknownDataset, UnknownDocument, UnknownHelper, UnknownOrigin
-    OutsidePolicy: BudgetOverCeiling, CandidatesLeak, KTooSmall, TooFewHelpers, UntrustedHelper
-    Refused: BeforeRecovery, CannotOpen, FromTheFuture, NotAsDeclared, PastLifetime, Replayed,
+    OutsidePolicy: BudgetOverCeiling, CandidatesLeak, KTooSmall, NotChecked, TooFewHelpers,
+        UntrustedHelper
+    Refused: BeforeRecovery, CannotOpen, FromTheFuture, NotAsDeclared, NotValid, PastLifetime, Replayed,
         WrongColumnHash, WrongHelper
     ReleaseRefused: AccountClosed, AnswerLost, AnswerTooLarge, BadArguments, BudgetExhausted,
         CannotRepeat, DeltaExhausted, MixedDatasets, NoMechanism, NoSuchSession, NoSuchStep,
@@ -120,6 +121,10 @@ class CannotOpen(Refused):
 
 class NotAsDeclared(Refused):
     """The open columns have another tag, shape, set of names or candidates than the declaration allows."""
+
+
+class NotValid(Refused):
+    """The helpers' numbers together do not prove that the secrets are bits: forged, or a helper lied."""
 
 
 class PastLifetime(Refused):
