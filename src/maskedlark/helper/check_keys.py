@@ -1,9 +1,9 @@
 """The keys that reports are checked with, one per document: derived by its first helper, pinned by all.
 
 Run by a helper. The same report checked under two keys would give two points of its polynomial, and two say
-something of its secrets. So a document's key follows from the first helper's identity, which is never rotated:
-no lost disk makes a second one. And every helper, the first too, pins the first key that it sees in the
-origin's chain of receipts, and refuses another for good. The pin is the key's digest; the key itself is
+something of its secrets. So a document's key follows from the first helper's identity, which is never
+rotated: no lost disk makes a second one. And every helper, the first too, pins the first key that it sees in
+the origin's chain of receipts, and refuses another for good. The pin is the key's digest; the key itself is
 stored as it was sealed to us, and may be sealed anew.
 """
 
@@ -79,21 +79,19 @@ class CheckKeys:
         clock: Clock,
     ) -> None:
         prepare(database, "check keys", SCHEMA_VERSION, _TABLES)
-        self._database, self._ledger, self._signer = database, ledger, signer
+        self._database, self._ledger, self.signer = database, ledger, signer
         self._keys, self._recipients, self._clock = keys, recipients, clock
         self._known: dict[tuple[str, bytes], CheckKey] = {}
 
     def make(self, document: Document) -> bytes:
         """A message for all helpers: always the same key, sealed to their current keys."""
         first = document.helpers[0].name
-        if first != self._signer.helper:
+        if first != self.signer.helper:
             raise BadCheckKey(f"check keys are made by {first}: ask it, and relay the answer")
         recipients, now = self._recipients(document), self._clock.now()
-        key = derive(self._signer.check_secret, document)
+        key = derive(self.signer.check_secret, document)
         self._pin(document, key)
-        return shared_seed.make(
-            key.key, document, None, recipients, self._signer.current(now), now
-        ).encode()
+        return shared_seed.make(key.key, document, None, recipients, self.signer.current(now), now).encode()
 
     def accept(self, document: Document, message: bytes) -> None:
         """Pin the key that the first helper made, and store its message. Idempotent."""
@@ -116,8 +114,8 @@ class CheckKeys:
         return key
 
     def _stored(self, document: Document) -> CheckKey:
-        if document.helpers[0].name == self._signer.helper:
-            return derive(self._signer.check_secret, document)
+        if document.helpers[0].name == self.signer.helper:
+            return derive(self.signer.check_secret, document)
         named = _MESSAGES.c.origin == document.origin, _MESSAGES.c.parameters == document.digest
         with self._database.read() as connection:
             message = connection.scalar(select(_MESSAGES.c.message).where(*named))
@@ -126,7 +124,7 @@ class CheckKeys:
         return self._unseal(document, message)
 
     def _unseal(self, document: Document, message: bytes) -> CheckKey:
-        return _of(shared_seed.unseal(message, document, None, self._signer.helper, self._keys()))
+        return _of(shared_seed.unseal(message, document, None, self.signer.helper, self._keys()))
 
     def _pin(self, document: Document, key: CheckKey) -> None:
         _check(key, self._ledger.pin(document, key.digest))

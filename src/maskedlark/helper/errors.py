@@ -19,7 +19,7 @@ class NoReceiptKey(MaskedLarkError):
 
 
 class NoCheckSecret(MaskedLarkError):
-    """The helper's key file is of an earlier version, without a secret for checks: its operator has to rotate."""
+    """The helper's key file is of an earlier version, without a check secret: its operator has to rotate."""
 
 
 class Replayed(Refused):

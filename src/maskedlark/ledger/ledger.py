@@ -206,7 +206,7 @@ class Ledger:
             return known.account
 
     def pin(self, document: Document, digest: bytes) -> bytes:
-        """Pin the digest of a document's check key, for good, unless one is pinned; returns the pinned one."""
+        """Pin the digest of a document's check key, for good, unless one is; returns the pinned one."""
         with self.transaction(document) as chain:
             signed = rows.check_key(chain.connection, document)
             if signed is None:
@@ -243,8 +243,15 @@ class Ledger:
     ) -> SignedReceipt:
         """Record that a dataset is frozen, in the transaction that freezes it. Call `advance_anchor` next."""
         chain = self._locked(connection, document)
-        frozen = {"purpose": purpose.value, "dataset": dataset.hex(), "records": records, "invalid": invalid}
-        return chain.append(FrozenReceipt(**chain.place(), **frozen))
+        return chain.append(
+            FrozenReceipt(
+                **chain.place(),
+                purpose=purpose.value,
+                dataset=dataset.hex(),
+                records=records,
+                invalid=invalid,
+            )
+        )
 
     def advance_anchor(self, origin: str, signed: SignedReceipt) -> None:
         """Anchor a durable receipt, before it leaves."""

@@ -1,8 +1,9 @@
 """Receipts: what a helper has answered, signed and chained, so that anyone can add up what it cost.
 
 A helper's receipts for one origin form a hash chain. Six kinds: a document's check key was pinned; a dataset
-was frozen; a query was answered; a session was opened, or closed; receipts were lost. None reveals who is in a dataset or in a batch. A key
-that the helper's identity certifies signs them, so that the identity can stay off the machine that answers.
+was frozen; a query was answered; a session was opened, or closed; receipts were lost. None reveals who is in
+a dataset or in a batch. A key that the helper's identity certifies signs them, so that the identity can stay
+off the machine that answers.
 """
 
 import hashlib
@@ -179,9 +180,7 @@ class RecoveredReceipt(_Placed):
     last_kept_digest: Hex32 | None
 
 
-Receipt = (
-    CheckKeyReceipt | FrozenReceipt | ReleaseReceipt | OpenedReceipt | ClosedReceipt | RecoveredReceipt
-)
+Receipt = CheckKeyReceipt | FrozenReceipt | ReleaseReceipt | OpenedReceipt | ClosedReceipt | RecoveredReceipt
 _RECEIPT: TypeAdapter[Receipt] = TypeAdapter(Annotated[Receipt, Field(discriminator="kind")])
 
 

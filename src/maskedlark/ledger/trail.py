@@ -134,6 +134,10 @@ class Trail:
             raise BadReceipt(f"receipt {receipt.number} freezes a dataset for the second time")
         if Purpose(receipt.purpose) not in document.purposes():
             raise BadReceipt(f"receipt {receipt.number} freezes reports that its document does not declare")
+        if document.checked != (receipt.invalid is not None):
+            raise BadReceipt(f"receipt {receipt.number} does not say what its document says of checks")
+        if document.checked and receipt.parameters not in self._check_keys and not self.lost:
+            raise BadReceipt(f"receipt {receipt.number} freezes reports that were checked without a key")
         self._frozen[receipt.dataset] = receipt
 
     def _charge(self, receipt: ReleaseReceipt | OpenedReceipt, document: Document) -> None:

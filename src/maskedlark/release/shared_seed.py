@@ -3,8 +3,8 @@
 A dataset's seed: batches and the masks on answers follow from it. The ad server relays the message. It cannot
 read the seed, which is sealed to each helper, nor replace it: the first helper signs its recipients and
 dataset. Anyone who knew the seed would know who is in a batch and what one helper's answer says: sampling
-would hide nobody. A helper stores only the message, so deleting the key deletes the seed, in every copy of its
-database too.
+would hide nobody. A helper stores only the message, so deleting the key deletes the seed, in every copy of
+its database too.
 
 A document's check key travels in the same way, under a label of its own and without a dataset: the points at
 which reports are checked follow from it. A browser that knew it could forge reports.
@@ -122,9 +122,7 @@ def unseal(
         document.digest.hex(),
         _hex(dataset),
     ):
-        raise kind.error(
-            f"the {kind.name} is for another {kind.of}: relay the one that was made for this"
-        )
+        raise kind.error(f"the {kind.name} is for another {kind.of}: relay the one that was made for this")
     if helper not in message.sealed or set(message.sealed) != {each.name for each in document.helpers}:
         raise kind.error(f"the {kind.name} is not for all helpers of the document, and no others")
     found = message.sealed[helper]
