@@ -49,7 +49,12 @@ def another_key(self: CheckKeys, document: Document) -> CheckKey:
 
 PLANTED = {
     "an upload is acknowledged and not stored": (Reports, "store", forgets_what_it_stored, "not stored"),
-    "a receipt leaves before the anchor knows": (Ledger, "advance_anchor", lambda *_: None, "anchor|lacks receipts"),
+    "a receipt leaves before the anchor knows": (
+        Ledger,
+        "advance_anchor",
+        lambda *_: None,
+        "anchor|lacks receipts",
+    ),
     "a report that is not valid is taken": (validity, "valid", all_are_valid, "not valid"),
     "a helper checks with a second key": (CheckKeys, "of", another_key, "two points|pin"),
     "a budget is never used up": (Account, "fits", lambda *_: True, "cost more"),
