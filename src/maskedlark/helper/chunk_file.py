@@ -88,7 +88,8 @@ class KeptChecks(NamedTuple):
 
 def read(path: Path, kept: NDArray[np.bool_], models: Mapping[str, Model]) -> KeptRecords:
     """The records of a chunk's kept parts. Refuses a file that is not as written."""
-    with _reading(path) as arrays:
+    with _reading(path) as file:
+        arrays = dict(file)
         return _kept(arrays, _rows(path.name, arrays, kept), models)
 
 

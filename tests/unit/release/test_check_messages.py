@@ -1,4 +1,4 @@
-"""Check messages of helpers: whoever signs, alters, swaps or replays them, the verdict is of honest numbers."""
+"""Check messages of helpers: whoever alters, swaps or replays them, the verdict is of honest numbers."""
 
 from dataclasses import replace
 
