@@ -75,6 +75,10 @@ class TrailingBytes(DecodeError):
     """Bytes follow the end of the message."""
 
 
+class DuplicateId(DecodeError):
+    """A check message that holds a report twice."""
+
+
 class DuplicateKey(DecodeError):
     """Two payloads are sealed to one key, or a key configuration names a key twice."""
 

@@ -15,10 +15,12 @@ from maskedlark.storage.errors import StorageUnavailable
 from maskedlark.web.errors import ServiceAway
 from maskedlark.web.remote import Remote, UrlQuery
 from maskedlark.wire import uploads
+from maskedlark.wire.checks import CHECKS_TYPE, encode_relay
 from maskedlark.wire.datasets import (
     CHUNK_TYPE,
     FREEZE_TYPE,
     JSON_TYPE,
+    CheckAnswer,
     ChunkAnswer,
     FreezeRequest,
     NewDataset,
@@ -174,6 +176,12 @@ class Operations(Life):
                 body = encode_chunk(document.layout(Purpose.AGGREGATE).parts(chosen, place))
                 answer = ChunkAnswer.decode(remote.post(f"{path}/chunks/0", body, CHUNK_TYPE, begun))
                 agreed &= unpack(answer.accepted, answer.parts)
+            if document.checked:
+                checks = [remote.get(f"{path}/chunks/0/checks", begun) for remote in remotes]
+                for place, remote in enumerate(remotes):
+                    relayed = encode_relay(checks[:place] + checks[place + 1 :])
+                    checked = remote.post(f"{path}/chunks/0/checks", relayed, CHECKS_TYPE, begun)
+                    agreed &= unpack(CheckAnswer.decode(checked).valid, len(chosen))
             for remote in remotes:
                 remote.post(
                     f"{path}/freeze", FreezeRequest(accepted=(pack(agreed),)).encode(), FREEZE_TYPE, begun
