@@ -667,7 +667,7 @@ MUTANTS = (
     Mutant(
         "fitting: earlier charges do not make another question of the same fit",
         SOURCE + "fitting/asking.py",
-        "noise = accountant.noise_for(mechanism.kind, 1, settings.epsilon, delta, mixed=account.mixed)",
+        "noise = first_noise(document, Moments.name, settings.tag, settings.noise, settings.epsilon)",
         "noise = 0.1 * 10.0 ** len(settings.client.receipts(document.helpers[0].name))",
         "tests/unit/fitting/test_estimators.py",
     ),
