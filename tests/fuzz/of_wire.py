@@ -1,5 +1,6 @@
 """Decoders of the wire: reports, payloads, uploads, key configurations, datasets."""
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -36,6 +37,7 @@ WANTED = [
     ("three helpers", "profit"),
     ("five helpers", "basket"),
     ("two helpers", "mixed"),
+    ("two helpers, checked", None),
 ]
 CHOSEN = [
     next(vector for vector in load("reports") if (vector["document"], vector["tag"]) == wanted)
@@ -115,7 +117,8 @@ def _sized(data: bytes, size: int) -> bytes:
 def _opener(number: int) -> Opener:
     """Of a chosen report, helper 0's."""
     vector = CHOSEN[number]
-    return good.opener(DOCUMENTS[vector["document"]], Purpose(vector["purpose"]), 0)
+    opener = good.opener(DOCUMENTS[vector["document"]], Purpose(vector["purpose"]), 0)
+    return replace(opener, check_key=good.CHECK_KEY)
 
 
 def part_of(number: int) -> bytes:
@@ -172,6 +175,7 @@ def _chunk(opener: Opener, data: bytes) -> object:
     opened = decrypt_parts(opener, parts)
     assert len(opened.verdicts.accepted) == len(parts) // size
     assert len(opened.heads) == int(opened.verdicts.accepted.sum())
+    assert opened.checks is None or opened.checks.shape == (len(opened.heads), 2)
     return opened
 
 

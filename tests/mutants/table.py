@@ -618,8 +618,8 @@ MUTANTS = (
     Mutant(
         "a share: is bound to its report",
         SOURCE + "core/sharing.py",
-        "labels = np.concatenate([ids, seeds], axis=1).tobytes()",
-        "labels = np.concatenate([seeds, seeds], axis=1).tobytes()",
+        "streams(head, np.concatenate([ids, seeds], axis=1), count)",
+        "streams(head, np.concatenate([seeds, seeds], axis=1), count)",
         "tests/unit/core/test_sharing.py tests/vectors/test_vectors.py",
     ),
     Mutant(
@@ -667,7 +667,7 @@ MUTANTS = (
     Mutant(
         "fitting: earlier charges do not make another question of the same fit",
         SOURCE + "fitting/asking.py",
-        "noise = accountant.noise_for(mechanism.kind, 1, settings.epsilon, delta, mixed=account.mixed)",
+        "noise = first_noise(document, Moments.name, settings.tag, settings.noise, settings.epsilon)",
         "noise = 0.1 * 10.0 ** len(settings.client.receipts(document.helpers[0].name))",
         "tests/unit/fitting/test_estimators.py",
     ),
@@ -825,5 +825,33 @@ MUTANTS = (
         "min(rows, schema.most_rows or rows) if schema.by else 1",
         "rows",
         "tests/unit/release/test_cells.py",
+    ),
+    Mutant(
+        "a check: its point is the report's own",
+        SOURCE + "core/validity.py",
+        "sharing.streams(_DOMAIN + key, ids, 1, 2 * points + 1)",
+        "sharing.streams(_DOMAIN + key, np.zeros_like(ids), 1, 2 * points + 1)",
+        "tests/unit/core/test_validity.py tests/unit/core/test_forged.py",
+    ),
+    Mutant(
+        "a check: every proof has a random number of its own",
+        SOURCE + "core/validity.py",
+        "u = rng.below(P, len(bits))[:, None]",
+        "u = np.repeat(rng.below(P, 1), len(bits))[:, None]",
+        "tests/statistical/test_checks.py",
+    ),
+    Mutant(
+        "a check: of a label at most one mask is 1",
+        SOURCE + "core/declared.py",
+        "part in (own, field.total(own, 1)[:, None])",
+        "part in (own, own[:, :1])",
+        "tests/unit/core/test_forged.py",
+    ),
+    Mutant(
+        "a check: all bits of a value together are within its range",
+        SOURCE + "core/declared.py",
+        "(*powers, most - sum(powers))",
+        "(*powers, 1 << len(powers))",
+        "tests/unit/core/test_validity.py",
     ),
 )

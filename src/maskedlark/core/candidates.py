@@ -2,7 +2,7 @@
 
 `All` shows the whole label space in fixed order and so depends on nothing. `Pair` is the paper's true and
 fake label, and `Sample` its generalisation; both show the truth among few, so anyone who knows the labels'
-distribution can guess better than chance. `docs/THREAT_MODEL.md` states by how much.
+distribution can guess better than chance. `docs/ACCOUNTING.md` states by how much.
 
 Masks are the one-hot truth among a record's candidates, or all zero for a fake one (section 4.1.2). After
 sharing, a true label's masks add up to 1 over the helpers and a fake label's to 0, and any N-1 helpers' masks

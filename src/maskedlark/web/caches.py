@@ -59,15 +59,16 @@ class ChainCache(_Cache):
 
     def load(self) -> None:
         """Read what this or another process has stored since the last call."""
+        # First: a version that another process stores meanwhile may be read below, and must not be missed.
+        seen, path = 0, self.folder / "seen"
+        with suppress(FileNotFoundError), _intact(path):
+            seen = int(path.read_text())
         while (path := self._path(len(self.signed) + 1)).exists():
             with _intact(path):
                 signed = chain.decode(path.read_bytes())
                 document = self.follow(signed, len(self.documents) + 1)
             self.signed.append(signed)
             self.documents.append(document)
-        seen, path = 0, self.folder / "seen"
-        with suppress(FileNotFoundError), _intact(path):
-            seen = int(path.read_text())
         if len(self.signed) < seen:
             raise CorruptCache(
                 f"{self.folder} lacks version {len(self.signed) + 1} of {self.origin}, but {seen} was seen: "

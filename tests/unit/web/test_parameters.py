@@ -3,6 +3,7 @@
 import json
 import threading
 from dataclasses import replace
+from pathlib import Path
 from unittest.mock import Mock, call
 
 import httpx
@@ -480,6 +481,20 @@ def test_many_clients_share_a_folder(bench):
     assert found == [documents] * 6
     bench.show(away)
     assert bench.client().chain(ORIGIN) == documents
+
+
+def test_a_version_that_another_process_stores_while_a_folder_is_read_is_not_missed(bench, monkeypatch):
+    documents = bench.service.publish_chain(2)
+    read, faster = Path.read_text, [bench.client()]
+
+    def read_text(path, *args, **options):
+        if path.name == "seen" and faster:
+            faster.pop().chain(ORIGIN)
+        return read(path, *args, **options)
+
+    monkeypatch.setattr(Path, "read_text", read_text)
+    assert bench.client().chain(ORIGIN) == documents
+    assert not faster
 
 
 IDENTITY = HELPER_KEYS[0].verifying
