@@ -32,6 +32,7 @@ and train with it as with the services.
     ...     step.backward()  # model.weight.grad is the private gradient; now call your optimizer
 """
 
+import hashlib
 import shutil
 import tempfile
 import weakref
@@ -178,13 +179,16 @@ class LocalHelper(RemoteHelper):
         layout, keys = self._document.layout(purpose), self.keys.opening_keys(now)
         return Opener(layout, self.place, keys, terms, self._check_key)
 
-    def hold(self, dataset: FrozenDataset) -> None:
+    def hold(self, dataset: FrozenDataset, invalid: int) -> None:
         """Store a dataset, and sign a receipt for it."""
-        digest, count = dataset.digest, sum(map(len, dataset.held.values()))
+        frozen = dataset.purpose, dataset.digest, sum(map(len, dataset.held.values()))
+        if self._check_key is not None:
+            self.ledger.pin(self._document, hashlib.sha256(self._check_key).digest())
         with self.database.write() as connection:
-            signed = self.ledger.freeze(connection, self._document, dataset.purpose, digest, count)
+            found = None if self._check_key is None else invalid
+            signed = self.ledger.freeze(connection, self._document, *frozen, found)
         self.ledger.advance_anchor(self._document.origin, signed)
-        self.datasets[digest] = dataset
+        self.datasets[dataset.digest] = dataset
 
     def find(self, origin: str, digest: bytes) -> FrozenDataset:  # noqa: ARG002 - there is one
         """A dataset that has not expired."""
@@ -340,17 +344,17 @@ class Workflow(Client):
 
     def freeze(self, name: str, purpose: Purpose, reports: Iterable[list[bytes]]) -> bytes:
         """A frozen dataset of these reports, without those that are not valid. Returns its digest."""
-        openers = [each.opener(purpose) for each in self.helpers]
+        openers, invalid = [each.opener(purpose) for each in self.helpers], 0
         self.stored[name] = [each for some in reports for each in some]
         self.views[name] = open_reports(openers, self.stored[name])
         if self.document.checked:
             valid = validity.valid([view.numbers for view in self.views[name]])
-            if not valid.all():
+            if invalid := int((~valid).sum()):
                 self.stored[name] = list(compress(self.stored[name], valid))
                 self.views[name] = open_reports(openers, self.stored[name])
         heads = self.views[name][0].opened.heads
         digest = datasets.digest(self.document.origin, self.document.digest, purpose, heads)
-        return self.hold(name, purpose, [each.records for each in self.views[name]], digest)
+        return self.hold(name, purpose, [each.records for each in self.views[name]], digest, invalid=invalid)
 
     def _split(
         self, declared: Measure | Model, secrets: FieldArray
@@ -372,16 +376,18 @@ class Workflow(Client):
         digest: bytes | None = None,
         seed: bytes | None = None,
         first_slot: int = 0,
+        invalid: int = 0,
     ) -> bytes:
         """Freeze what every helper holds of a dataset. Returns its digest.
 
         `seed`: the helpers' shared seed; random by default. `first_slot`: the first slot for sessions.
+        `invalid`: how many reports were left out because they are not valid.
         """
         digest = digest or self._rng.bytes(32)
         self.seeds[digest] = seed or self._rng.bytes(SEED_BYTES)
         expires = self.clock.now() + self.document.report_lifetime_s
         for helper, own in zip(self.helpers, held, strict=True):
-            helper.hold(FrozenDataset(digest, self.document, purpose, expires, own, first_slot))
+            helper.hold(FrozenDataset(digest, self.document, purpose, expires, own, first_slot), invalid)
         records, second = sum(map(len, held[0].values())), len(self.datasets())
         selection = Selection(purpose, self.document.digest, second, second + 1)
         self._datasets.add(name, selection, [ChunkStart(second, b"", records)])

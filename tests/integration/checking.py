@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -43,7 +44,7 @@ MODEL = {
     ],
     "gradient_bound": 1.0,
 }
-CHANGES = {
+CHANGES: dict[str, Any] = {
     "checks": "bits",
     "values": [{"name": "purchase", "low": 0, "high": 100}, {"name": "refund", "low": -20, "high": 5}],
     "models": [MODEL],

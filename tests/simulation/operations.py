@@ -153,7 +153,8 @@ class Operations(Life):
         key = adserver.keys[a % len(adserver.keys)] if b % 5 == 0 else None
         with self.acting(adserver):
             self.remote(adserver, helper, key).post("/v2/releases", body, "application/json")
-            if b % 7 == 0 and any(each.body == old.body and each.host == helper.host for each in self.asked):
+            same = [each for each in self.asked if each.body == old.body and each.host == helper.host]
+            if body != old.body and same:
                 raise Broken("two questions were answered under one id")
 
     def smuggle(self, a: int, b: int) -> None:
