@@ -119,10 +119,9 @@ class Helper:
             case "DELETE", ["datasets", name]:
                 found = self.state(name)
                 del self.opened[name], self.chunks[name]
-            case _, ["datasets", name, "chunks", number, "checks"]:
-                found = self.about_checks(method, name, int(number), body)
-            case "POST", ["datasets", name, "chunks", number]:
-                found = self.take(name, int(number), body)
+            case _, ["datasets", name, "chunks", number, *checks]:
+                asked = {("POST", False): self.take, ("POST", True): self.check, ("GET", True): self.checks}
+                found = asked[method, bool(checks)](name, int(number), body)
             case "POST", ["datasets", name, "freeze"]:
                 found = self.freeze(name, FreezeRequest.decode(body))
             case "POST", ["seeds" | "check-keys", digest, *message]:
@@ -170,10 +169,7 @@ class Helper:
         self.chunks[name].setdefault(number, (ids, answer))
         return bytes(self.change.get("chunk", lambda data: data)(answer.encode()))
 
-    def about_checks(self, method: str, name: str, number: int, body: bytes) -> bytes:
-        return self.check(name, number, body) if method == "POST" else self.checks(name, number)
-
-    def checks(self, name: str, number: int) -> bytes:
+    def checks(self, name: str, number: int, _: bytes = b"") -> bytes:
         """Numbers that prove everything, since 0 (0 - 1) = 0, but what is forged."""
         ids, _ = self.chunks[name][number]
         taken = [each for each in ids if each not in self.refused]
