@@ -169,9 +169,9 @@ class Helper:
         self.chunks[name].setdefault(number, (ids, answer))
         return bytes(self.change.get("chunk", lambda data: data)(answer.encode()))
 
-    def checks(self, name: str, number: int, _: bytes = b"") -> bytes:
+    def checks(self, name: str, number: int, body: bytes = b"") -> bytes:
         """Numbers that prove everything, since 0 (0 - 1) = 0, but what is forged."""
-        ids, _ = self.chunks[name][number]
+        ids = self.chunks[name][number][0]
         taken = [each for each in ids if each not in self.refused]
         numbers = np.array([[0, each in self.forged] for each in taken], np.int64).reshape(-1, 2)
         rows = sharing.byte_rows(b"".join(taken), ID_BYTES)
