@@ -78,7 +78,7 @@ def _heads(sending: Sending, accepted: Sequence[str]) -> NDArray[np.uint8]:
 
 
 def _agreed(sending: Sending) -> Iterator[str]:
-    """One bitmap per chunk: what all helpers accepted."""
+    """One bitmap per chunk: what all helpers accepted, and found valid if reports are checked."""
     helpers = [helper.name for helper in sending.helpers]
     for _, answers in groupby(sending.datasets.answers(sending.dataset.name), key=itemgetter(0)):
         said = {helper: answer for _, helper, answer in answers}
