@@ -66,6 +66,7 @@ def test_a_name_of_each_row_is_a_feature_if_it_is_asked_for(asked):
 
 def test_a_kind_says_how_a_column_becomes_bytes():
     found = read_users(TABLE, wanted(label="bought", features=("age",), kinds={"place": OneHot(2)}))
+    assert found.encoder is not None
     assert [column.how for column in found.encoder.columns] == [
         "number from 20 to 40",
         "2 categories, and all others",
