@@ -15,7 +15,7 @@
     CorruptCache: DamagedAnchor
     DatasetRefused: AlreadyFrozen, ChunkConflict, ChunksMissing, DatasetConflict, EmptyDataset,
         FreezeMismatch, NameTaken, NoSeed, NotAccepted, NotFrozen, NotOver, Overlapping, TooFewToFreeze,
-        TooLarge
+        TooLarge, TooManyToFreeze
     DecodeError: BadPadding, DuplicateKey, NotAModel, NotAnAnswer, NotAnEncoder, NotInField, OutOfRange,
         TrailingBytes, Truncated, UnsupportedVersion, WrongLength, WrongType
     FieldOverflow: OutOfField, TooWide

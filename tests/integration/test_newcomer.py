@@ -106,7 +106,7 @@ def test_an_edited_encoder_is_refused_in_python_and_does_not_reach_a_saved_model
         with pytest.raises(BadArguments, match="declared with the encoder"):
             LogisticRegression(client, "ConversionModel", epsilon=0.5, encoder=wrong).fit(people)
         sys.path.insert(0, str(folder))
-        from model import build  # type: ignore[import-not-found] # noqa: PLC0415 - the file that was written
+        from model import build  # type: ignore[import-not-found]
 
         sys.path.remove(str(folder))
         with pytest.raises(BadArguments, match="declared with the encoder"):

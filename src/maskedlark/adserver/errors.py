@@ -41,7 +41,7 @@ class EmptyDataset(DatasetRefused):
 
 
 class TooLarge(DatasetRefused):
-    """More reports than the chunks of one dataset can hold."""
+    """More reports than the chunks of one dataset can hold, or than the document allows in one release."""
 
 
 class NotFrozen(DatasetRefused):

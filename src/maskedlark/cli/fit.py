@@ -10,6 +10,7 @@ import typer
 from typer import Argument, Option
 
 from maskedlark.adserver.client import Client
+from maskedlark.cli import budget
 from maskedlark.cli.error_handling import command, import_extra
 from maskedlark.cli.options import Json
 from maskedlark.cli.output import print_result, said_if_slow
@@ -55,15 +56,17 @@ def fit(
             warnings.simplefilter("ignore")  # Of rows and records that differ in number, which is printed.
             model.fit(table)
         model.save(recipe.out)
+        remaining, figures = budget.left(client, model.answered_.document)
     paid = model.answered_.balance
     charged = not any(model.answered_.request in each.receipt for each in before)
-    line = f"charged ε = {paid.charged_epsilon:.3g} against everybody, left {paid.left_epsilon:.3g}"
+    line = f"charged ε = {paid.charged_epsilon:.4g} against everybody"
     if not charged:
         line = f"already fitted: nothing was charged (it was ε = {paid.charged_epsilon:.3g} then)"
     fields = {
         "out": str(recipe.out),
         "charged": charged,
         "balance": paid.model_dump(),
+        "left": figures,
         "noise": model.answered_.noise,
         "map": model.map_.kind,
         "clip": model.clip_,
@@ -72,7 +75,8 @@ def fit(
         "real_records": model.real_records_,
         "coefficients": _coefficients(model.model_),
     }
-    print_result(fields, as_json, f"{recipe.out}: {line}", *_lines(model, fields["coefficients"]))
+    lines = [f"{recipe.out}: {line}", remaining, *_lines(model, fields["coefficients"])]
+    print_result(fields, as_json, *lines)
 
 
 def _coefficients(fitted: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - a FittedModel, of an extra

@@ -23,6 +23,7 @@ from maskedlark.features.csv_file import to_csv
 from maskedlark.features.encoder import Encoder
 from maskedlark.features.kinds import BooleanColumn, Fitted, OneHotColumn
 from maskedlark.features.scaled import ScaledColumn
+from maskedlark.ledger.budget import Account
 from maskedlark.parameters.document import Document
 from maskedlark.randomness import FixedRandomness, Randomness
 from maskedlark.simulate.cluster import MOST
@@ -90,8 +91,8 @@ NOISE_FLOOR, EVALUATION_FLOOR = 2.0, 3.0
 """Evaluations without a given noise use theirs. Two of them, a fit and a run leave room for some queries."""
 _UNHEARD = 1e-12
 """Times δ: rarer than what any session may fall below k by."""
-FIT_PART, TRAIN_PART = 1 / 6, 1 / 3
-"""What a fit and a run may cost, of all that training may."""
+FIT_PART, TRAIN_PART = 1 / 6, 1 / 6
+"""What a fit and a run may cost, of all that training may: several runs find room, and so does their δ."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,7 @@ class Declared:
     k: int
     epsilon: float
     delta: float
-    """The δ of a training session; a source's whole budget has twice as much."""
+    """The δ that all training sessions share; a source's whole budget has twice as much."""
     fake_rate: float
 
 
@@ -192,11 +193,11 @@ def _toml(value: object) -> str:
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-def hand_over(folder: Path, document: Document, tag: str, records: int, delta: float, users: Users) -> None:
+def hand_over(folder: Path, document: Document, tag: str, records: int, users: Users) -> None:
     """Write the missing files; existing ones, which the user may have changed, stay."""
     assert document.training is not None
     assert users.encoder is not None
-    ceiling = document.training.adserver.epsilon
+    ceiling, session = document.training.adserver.epsilon, Account(document).default_session_delta(tag)
     held_out = HELD_OUT if records * HELD_OUT >= 2 * document.k else 0.0
     both = {"dataset": DATASETS[Purpose.TRAIN], "tag": tag}
     written = {
@@ -207,10 +208,10 @@ def hand_over(folder: Path, document: Document, tag: str, records: int, delta: f
         TRAIN_RECIPE: _TRAIN.format(
             path=quote(str(folder / TRAIN_RECIPE)),
             steps=STEPS,
-            batches=_batches(records, document.k, held_out, delta),
+            batches=_batches(records, document.k, held_out, session),
             held_out=held_out,
             epsilon=ceiling * TRAIN_PART,
-            delta=delta,
+            delta=session,
             **both,
         ),
     }

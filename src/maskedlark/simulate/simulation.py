@@ -139,7 +139,7 @@ def start(
             frozen = Reporting(running, people, tag, processes, shown).run(client)
         if people.encoder is not None:
             records = frozen[Purpose.TRAIN].records or 0
-            drafts.hand_over(place, running.document, tag, records, said.delta, people)
+            drafts.hand_over(place, running.document, tag, records, people)
         made = Simulation(running, people.encoder, frozen, stack.pop_all())
     atexit.register(made.stop)
     return made

@@ -45,7 +45,7 @@ class Client(client.Client):
         fraction: int = 20,
         depth: int = 0,
     ) -> "Training":
-        """A training run of `steps` over frozen datasets. Nothing is charged until it is iterated; needs torch.
+        """A training run of `steps` over frozen datasets, charged when it is iterated. Needs torch.
 
         `loss` is bce, mse or softmax, one per label; `tag` names the declared model; `datasets` are all
         frozen ones by default. One of these says how a step's batch is made: `sampling_rate` draws each

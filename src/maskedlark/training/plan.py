@@ -1,16 +1,21 @@
 """The cost and noise of a training run, before any request. Run by the ad server."""
 
 import math
-from dataclasses import dataclass
+from bisect import bisect_left
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rich.filesize import decimal
 
+from maskedlark.adserver.spending import BudgetState
 from maskedlark.dp import calibration, sampling
 from maskedlark.dp.sampling import Sampling
 from maskedlark.dp.session_charge import SessionCharge, adserver_epsilon, coalition_epsilon
 from maskedlark.errors import BadArguments, NoiseTooSmall, NotDeclared
 from maskedlark.functions.model import GRADIENT
+from maskedlark.ledger.budget import TRAINING, TRAINING_COALITION, Account, Entry, EpsilonPair
+from maskedlark.ledger.errors import BudgetExhausted
+from maskedlark.ledger.wording import at_most, both
 from maskedlark.parameters import randomised
 from maskedlark.parameters.document import Document
 from maskedlark.training.errors import OverCeiling
@@ -119,8 +124,7 @@ class TrainingPlan:
         if self.session_charge is None:
             return ["labels were randomised in the browser: no noise is added, and nothing is charged"]
         return [
-            f"ε = {self.epsilon:.3g} against the ad server alone, {self.coalition_epsilon:.3g} against it "
-            f"with all helpers but one; δ = {self.session_charge.delta:.3g}",
+            f"ε = {both(self.epsilon, self.coalition_epsilon)}; δ = {self.session_charge.delta:.3g}",
             f"noise {self.session_charge.noise:g} times the sensitivity at each of {self.helpers} helpers: "
             f"{self.deviation:.3g} on every number of a mean gradient, which is at most {self.bound:g} long; "
             f"signal to noise at most {self.signal:.3g} a step",
@@ -163,14 +167,22 @@ def refuse(*wrong: tuple[bool, str]) -> None:
 
 def expected_batch(drawn: Sampling, records: int) -> float:
     """The expected number of records in a step, by which a sum is divided to get the mean."""
-    left = records * (1 - drawn.held_out)
-    return max(1.0, left / (drawn.batches or 1) if drawn.rate is None else left * drawn.rate)
+    return max(1.0, drawn.expected(records))
 
 
 def session_charge(
-    document: Document, tag: str, drawn: Sampling, steps: int, target: PrivacyTarget, records: int
+    document: Document,
+    tag: str,
+    drawn: Sampling,
+    steps: int,
+    target: PrivacyTarget,
+    records: int,
+    room: EpsilonPair | None = None,
 ) -> SessionCharge | None:
-    """The session's charge, from its noise or from the ε it may cost. Checks both ceilings."""
+    """The session's charge, from its noise or from the ε it may cost. Checks both ceilings.
+
+    `room`: what is left of them, for advice; all by default.
+    """
     if target.noise is None and target.epsilon is None and randomised.missing(document, tag) is None:
         return None
     open_, other = (target.noise is None) == (target.epsilon is None), target.against not in _AGAINST
@@ -180,8 +192,7 @@ def session_charge(
     )
     ceilings, mechanism = document.training, document.mechanism(GRADIENT)
     assert ceilings is not None, "a document with models has ceilings"
-    # Half of a model's δ is for sessions.
-    delta = ceilings.adserver.delta / len(document.models) / 2 if target.delta is None else target.delta
+    delta = Account(document).default_session_delta(tag) if target.delta is None else target.delta
     try:
         noise = target.noise
         if noise is None:
@@ -193,12 +204,58 @@ def session_charge(
         )
     except NotDeclared as error:
         raise BadArguments(str(error)) from None
-    _check(course, drawn, target, document, records)
+    most = EpsilonPair(ceilings.adserver.epsilon, ceilings.coalition.epsilon)
+    _check(course, drawn, target, document, records, most if room is None else room)
     return course
 
 
+def check_budget(
+    state: BudgetState, entry: Entry, drawn: Sampling, target: PrivacyTarget, records: int
+) -> None:
+    """Refuse what helpers would refuse when the session is opened, with what would fit."""
+    try:
+        state.check(entry)
+    except BudgetExhausted as error:
+        error.args = (f"{error}{_that_fits(state, entry, drawn, target, records, error)}",)
+        raise
+
+
+def _that_fits(
+    state: BudgetState,
+    entry: Entry,
+    drawn: Sampling,
+    target: PrivacyTarget,
+    records: int,
+    refused: BudgetExhausted,
+) -> str:
+    """The ε that would fit where ε was asked for; where noise was, the number of steps."""
+    course, noise, k = entry.charge, refused.facts()["noise_that_fits"], state.document.k
+    assert isinstance(course, SessionCharge)
+    if target.noise is None:
+        if noise is None:
+            return ""
+        fitting = replace(course, noise=noise)
+        alone = target.against == "adserver"
+        epsilon = adserver_epsilon(fitting) if alone else coalition_epsilon(fitting)
+        return f", as it would with epsilon = {at_most(epsilon)}"
+
+    def is_over(steps: int) -> bool:
+        law = course.mechanism, course.noise, steps, course.delta
+        return not state.fits(
+            replace(entry, charge=sampling.session_charge(drawn, *law, records=records, k=k))
+        )
+
+    steps = bisect_left(range(1, drawn.steps(course.steps)), 1, key=is_over)
+    return f", as it would with steps = {steps}" if steps else ""
+
+
 def _check(
-    course: SessionCharge, drawn: Sampling, target: PrivacyTarget, document: Document, records: int
+    course: SessionCharge,
+    drawn: Sampling,
+    target: PrivacyTarget,
+    document: Document,
+    records: int,
+    room: EpsilonPair,
 ) -> None:
     """Refuse a charge above the target, or above what the document allows."""
     ceilings = document.training
@@ -208,16 +265,16 @@ def _check(
     if (alone if target.against == "adserver" else together) > asked * (1 + _ROUNDED):
         raise BadArguments(
             f"batches of {expected_batch(drawn, records):.0f} records may fall below k = {document.k}, so "
-            f"they amplify nothing, and this costs ε = {alone:.4g}: take a higher rate"
+            f"they amplify nothing, and this costs ε = {both(alone, together)}: take a higher rate"
         )
-    for what, name, figure, most in (
-        ("the ad server", "adserver", alone, ceilings.adserver.epsilon),
-        ("the ad server with all helpers but one", "coalition", together, ceilings.coalition.epsilon),
+    for what, name, figure, most, left in (
+        (TRAINING, "adserver", alone, ceilings.adserver.epsilon, room.adserver),
+        (TRAINING_COALITION, "coalition", together, ceilings.coalition.epsilon, room.coalition),
     ):
-        if figure > most:
+        if figure > most and left > 0:
             raise OverCeiling(
-                f"against {what} this costs ε = {figure:.4g}, and the document allows {most:g}: take more "
-                f"noise, fewer steps or a lower rate, or ask for epsilon={most:g}, against={name!r}"
+                f"this costs ε = {both(alone, together)}; {what} is {most:g} in all: take more noise, fewer "
+                f"steps or a lower rate, or ask for epsilon={at_most(left)}, against={name!r}"
             )
 
 

@@ -170,7 +170,10 @@ def test_an_empty_answer_says_why(measured):
 
 def test_explaining_asks_nothing(measured):
     options = ("query", "--group-by", "campaign", "--value", "purchase", "--explain")
-    assert "It would cost ε = 1 and leave 7. Nothing was spent." in run(*options).stdout
+    assert (
+        "It would cost ε = 1 against the ad server and against it with all helpers but one; it would leave 7 "
+        "of a source's budget. Nothing was spent."
+    ) in run(*options).stdout
     assert json.loads(run(*options, "--json").stdout)["left_epsilon"] == 7.0
     assert not measured.helpers[0].received
 
@@ -207,7 +210,8 @@ def test_a_budget_that_is_spent_is_one_clear_line(measured):
     for _ in range(10):
         run(*options)
     line = complains(*options, code=3)
-    assert line.startswith("BudgetExhausted: helper-0: this would cost ε = 0.7692; 0.3077 is left")
+    assert line.startswith("BudgetExhausted: helper-0: this would cost ε = 0.7692 against the ad server and ")
+    assert "; 0.3077 of 8 is left of a source's budget" in line
     assert "noise 3.25" in line
 
 

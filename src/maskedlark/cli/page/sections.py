@@ -34,7 +34,9 @@ def _tiles(results: DemoResults) -> Iterator[tuple[str, str]]:
     bought = f"{results.bought:,} bought, which their browsers alone know"
     yield f"{results.users:,}", f"people saw an ad; {bought}"
     yield f"{results.sent.reports:,}", "sealed reports, fakes among them; the ad server can read none"
-    yield f"ε = {spent.epsilon:.3g}", f"of {spent.allowed:g} that a source may cost was spent, on all below"
+    together = f"{spent.coalition:.3g} against it with all helpers but one"
+    words = f"of {spent.allowed:g} that a source may cost was spent against the ad server alone, {together}"
+    yield f"ε = {spent.epsilon:.3g}", words
     if model is not None:
         words = f"AUC of a model from one release, at ε = {model.fit.epsilon:.3g} against everybody; " + (
             f"{model.private.auc:.3f} by gradients, {model.clear.auc:.3f} for one that saw every label"
@@ -77,7 +79,8 @@ def _measured(report: Report) -> Markup:
     if report.hidden:
         withheld = f"""Withheld: {", ".join(report.hidden)}, of fewer than k = {report.k} records: a sum over
             few people is close to one of them."""
-    cost = f"The report cost ε = {report.charged:.3g}; {report.left:.3g} was left then for any source in it."
+    cost = f"""The report cost ε = {report.charged:.3g} against everybody; {report.left:.3g} was left then of
+        the budget of any source in it."""
     parts = (drawn, paragraph(f"{withheld} {cost}"), folded(table("Campaign report", heads, rows)))
     return section("report", "The campaign report", intro, *parts)
 
