@@ -1,5 +1,6 @@
 """An ad server's public models and values: browsers make reports by them, helpers check reports by them."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -109,18 +110,26 @@ Column = Bytes | Category | Bag
 """A typed open column of a model's records."""
 
 
-class Provable:
-    """What a measure and a model have in common once reports are checked (`core/validity.py`)."""
+class Provable(ABC):
+    """A measure or a model: what can be proved of its records if they are checked (`core/validity.py`)."""
 
     checked: bool
 
+    @abstractmethod
     def secrets(self) -> int:
         """How many secret numbers a record carries, besides the proof."""
-        raise NotImplementedError
 
+    @abstractmethod
     def points(self) -> int:
         """How many numbers have to be 0 or 1."""
-        raise NotImplementedError
+
+    @abstractmethod
+    def bits(self, secrets: FieldArray) -> FieldArray:
+        """What has to be 0 or 1: (n, points). Linear: browsers run it on secrets, helpers on shares."""
+
+    @abstractmethod
+    def hold(self, shares: FieldArray, place: int) -> FieldArray:
+        """What a helper stores of its shares. Linear too."""
 
     def proof(self) -> int:
         """How many numbers prove that: one that is random, and those of a polynomial of twice the degree."""
@@ -197,19 +206,16 @@ class Model(Provable):
         """Every mask, and every label's sum of them."""
         return self.secrets() + len(self.labels)
 
-    def bits(self, masks: FieldArray) -> FieldArray:
-        """What has to be 0 or 1: for every label its masks, then their sum, so that at most one is hot.
-
-        Linear: browsers run it on secrets, helpers on shares.
-        """
+    def bits(self, secrets: FieldArray) -> FieldArray:
+        """For every label its masks, then their sum, so that at most one is hot."""
         ends = np.cumsum([self.policy.count(space) for space in self.labels])
-        labels = np.split(masks, ends[:-1], axis=1)
+        labels = np.split(secrets, ends[:-1], axis=1)
         return np.concatenate(
             [part for own in labels for part in (own, field.total(own, 1)[:, None])], axis=1
         )
 
     def hold(self, shares: FieldArray, place: int) -> FieldArray:  # noqa: ARG002 - as of a measure
-        """What a helper stores: the masks as they are."""
+        """The masks as they are."""
         return shares[:, : self.secrets()]
 
     def mask(
@@ -331,11 +337,11 @@ class Measure(Provable):
         return np.concatenate([real.astype(np.int64)[:, None], *bits], axis=1)
 
     def bits(self, secrets: FieldArray) -> FieldArray:
-        """What has to be 0 or 1: all that a checked record carries."""
+        """All that a checked record carries."""
         return secrets
 
     def hold(self, shares: FieldArray, place: int) -> FieldArray:
-        """What a helper stores, count first: (n, held). Linear in its shares, so values add up as they were.
+        """What a helper stores, count first: (n, held). Values add up as they would without checks.
 
         Helper 0 adds the least value, to every record alike: who is fake, it cannot know.
         """

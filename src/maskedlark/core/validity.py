@@ -13,12 +13,12 @@ But only once: a second point of f says something about v, so a report has one t
 
 from collections.abc import Sequence
 from functools import cache
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from maskedlark.core import field, sharing
+from maskedlark.core.declared import Provable
 from maskedlark.core.field import FieldArray, P
 from maskedlark.core.sharing import ByteRows
 from maskedlark.randomness import Randomness
@@ -30,23 +30,11 @@ NUMBERS = 2
 _DOMAIN = b"maskedlark v2 check"
 _LIMB_BITS = 31
 _LIMB = (1 << _LIMB_BITS) - 1
-_BLOCK = 1 << 13  # Records at a time: what a step touches stays in a core's cache.
+_CACHED, _FEWEST = 1 << 17, 1 << 10
+"""Shares that are evaluated at a time stay in a core's cache, if they are of enough records."""
 
 
-class Checked(Protocol):
-    """A measure or a model whose reports are checked."""
-
-    def secrets(self) -> int:
-        """How many secret numbers a record carries, besides the proof."""
-
-    def points(self) -> int:
-        """M."""
-
-    def bits(self, secrets: FieldArray) -> FieldArray:
-        """v_1 … v_M, linear in the secrets."""
-
-
-def prove(secrets: FieldArray, declared: Checked, rng: Randomness) -> FieldArray:
+def prove(secrets: FieldArray, declared: Provable, rng: Randomness) -> FieldArray:
     """u, and g at 0, M + 1, …, 2M, of every record: (n, M + 2). Run by the browser."""
     bits = declared.bits(secrets)
     assert bits.size == 0 or 0 <= bits.min() <= bits.max() <= 1, "browsers lift secrets to bits"
@@ -69,34 +57,40 @@ def challenges(key: bytes, ids: ByteRows, points: int) -> FieldArray:
     return sharing.streams(_DOMAIN + key, ids, 1, 2 * points + 1)[:, 0]
 
 
-def evaluate(shares: FieldArray, t: FieldArray, declared: Checked) -> FieldArray:
+def evaluate(shares: FieldArray, t: FieldArray, declared: Provable) -> FieldArray:
     """Our shares of f(t) and g(t), from all that we hold of each record: (n, 2). Run by helpers."""
     numbers = np.empty((len(shares), NUMBERS), np.int64)
-    for start in range(0, len(shares), _BLOCK):
-        block = slice(start, start + _BLOCK)
+    size = max(_FEWEST, _CACHED // declared.carried())
+    for start in range(0, len(shares), size):
+        block = slice(start, start + size)
         numbers[block] = _evaluated(shares[block], t[block], declared)
     return numbers
 
 
-def _evaluated(shares: FieldArray, t: FieldArray, declared: Checked) -> FieldArray:
+def _evaluated(shares: FieldArray, t: FieldArray, declared: Provable) -> FieldArray:
     """Lagrange's formula over the points 0 … M of f and 0 … 2M of g, without a division.
 
     With the weights w_j, and S_j = Σ_{i ≤ j} w_i y_i Π_{k ≤ j, k ≠ i} (t - k), S_j is
     S_{j-1} (t - j) + w_j y_j Π_{k < j} (t - k).
     """
     count, points = declared.secrets(), declared.points()
-    u, sent = shares[:, count : count + 1], shares[:, count + 1 :]
-    f = _weighted(np.concatenate([u, declared.bits(shares[:, :count])], axis=1), _weights(points))
-    g = _weighted(sent, np.delete(_weights(2 * points), np.s_[1 : points + 1]))
-    product, state = t, np.stack([t, g[0], f[0]])
+    f_values = np.ascontiguousarray(declared.bits(shares[:, :count]).T)
+    u, *g_values = np.ascontiguousarray(shares[:, count:].T)
+    f_weights, g_weights = (_weights(degree)[:, None] for degree in (points, 2 * points))
+    product, state = (
+        t,
+        np.stack([t, field.multiply(g_weights[0], g_values[0]), field.multiply(f_weights[0], u)]),
+    )
     for point in range(1, points + 1):  # where g is 0
+        term = field.multiply(f_values[point - 1], field.multiply(f_weights[point], product))
         state = field.multiply(state, _minus(t, point))
-        state[2] = field.add(state[2], field.multiply(f[point], product))
+        state[2] = field.add(state[2], term)
         product = state[0]
     f_sum, state = state[2], state[:2]
-    for place in range(1, points + 1):
-        state = field.multiply(state, _minus(t, points + place))
-        state[1] = field.add(state[1], field.multiply(g[place], product))
+    for point in range(points + 1, 2 * points + 1):
+        term = field.multiply(g_values[point - points], field.multiply(g_weights[point], product))
+        state = field.multiply(state, _minus(t, point))
+        state[1] = field.add(state[1], term)
         product = state[0]
     return np.stack([f_sum, state[1]], axis=1)
 
@@ -114,11 +108,6 @@ def _times_less_one(f: FieldArray) -> FieldArray:
 
 def _minus(a: FieldArray, number: int) -> FieldArray:
     return field.subtract(a, np.array([number], np.int64))
-
-
-def _weighted(values: FieldArray, weights: FieldArray) -> FieldArray:
-    """Every number with its weight, a row per point: (points, n)."""
-    return field.multiply(np.ascontiguousarray(values.T), weights[:, None])
 
 
 @cache
