@@ -125,6 +125,15 @@ def agree(chunks: Sequence[ChunkRow], request: FreezeRequest, document: Document
     return agreed
 
 
+def _valid(row: ChunkRow) -> NDArray[np.bool_]:
+    """The valid parts of a chunk, by the numbers of all helpers."""
+    if row.valid is None:
+        raise ChunkUnchecked(
+            f"chunk {row.number} was not checked by all helpers: get each one's check message, relay them"
+        )
+    return datasets.unpack(row.valid.hex(), row.parts)
+
+
 def check_size(contents: Contents, document: Document) -> None:
     """Refuse what nobody could ask about: a report is in one dataset, and a frozen one never changes."""
     for tag, records in contents.records.items():
@@ -134,15 +143,6 @@ def check_size(contents: Contents, document: Document) -> None:
                 f"the dataset has {records} records{of}, and the document allows {document.max_records} in "
                 "one release: abort it, and select them by shorter times"
             )
-
-
-def _valid(row: ChunkRow) -> NDArray[np.bool_]:
-    """The valid parts of a chunk, by the numbers of all helpers."""
-    if row.valid is None:
-        raise ChunkUnchecked(
-            f"chunk {row.number} was not checked by all helpers: get each one's check message, relay them"
-        )
-    return datasets.unpack(row.valid.hex(), row.parts)
 
 
 def fingerprint(request: FreezeRequest) -> bytes:

@@ -74,6 +74,8 @@ class Helper:
         """The ids of reports that prove nothing."""
         self.checked: dict[str, dict[int, Any]] = {}
         """By dataset and chunk: what is valid."""
+        self.invalid: dict[str, dict[int, int]] = {}
+        """And how many are not."""
         self.tables: list[tuple[list[tuple[Any, ...]], list[list[list[int]]]]] = []
         """By table: rows, and this helper's share of every column."""
         self.expired: set[str] = set()
@@ -191,7 +193,8 @@ class Helper:
         valid = np.zeros(len(ids), np.bool_)
         valid[wire.unpack(answer.accepted, answer.parts)] = found.valid
         self.checked.setdefault(name, {})[number] = valid
-        made = CheckAnswer(valid=wire.pack(valid), invalid=int(found.invalid.sum()))
+        self.invalid.setdefault(name, {})[number] = invalid = int(found.invalid.sum())
+        made = CheckAnswer(valid=wire.pack(valid), invalid=invalid)
         return bytes(self.change.get("check", lambda data: data)(made.encode()))
 
     def freeze(self, name: str, request: FreezeRequest) -> bytes:
@@ -217,7 +220,8 @@ class Helper:
         if request.digest not in (None, found.hex()):
             raise FreezeMismatch("this helper finds another dataset: nothing was frozen")
         with self.database.write() as connection:
-            made = Purpose.AGGREGATE, found, len(kept), len(self.forged) if self.document.checked else None
+            invalid = sum(self.invalid[name].values()) if self.document.checked else None
+            made = Purpose.AGGREGATE, found, len(kept), invalid
             signed = self.ledger.freeze(connection, self.document, *made)
         self.ledger.advance_anchor(ORIGIN, signed)
         return Frozen(digest=found.hex(), records=len(kept), receipt=signed.encode().decode())

@@ -8,6 +8,7 @@ import pytest
 from maskedlark.adserver import datasets as selecting
 from maskedlark.adserver.dataset_store import DatasetState
 from maskedlark.adserver.errors import EmptyDataset, HelpersDiffer
+from maskedlark.ledger.errors import BadReceipt
 from maskedlark.release.errors import BadChecks
 from maskedlark.wire.datasets import CheckAnswer, pack
 from tests.unit.adserver.measuring import World
@@ -103,6 +104,18 @@ def test_a_message_of_other_reports_than_were_accepted_is_not_stored(world):
 def test_a_message_of_another_document_is_not_stored(world):
     world.helpers[1].change["checks"] = lambda made: replace(made, parameters=bytes(32))
     with pytest.raises(BadChecks, match="helper-1 is for another document"):
+        world.client.send("monday")
+
+
+def test_a_receipt_that_says_another_number_is_not_taken(world):
+    freeze = world.helpers[1].made
+
+    def made(name, request):
+        world.helpers[1].invalid[name][0] += 1
+        return freeze(name, request)
+
+    world.helpers[1].made = made
+    with pytest.raises(BadReceipt, match="helper-1 gave a receipt of another dataset"):
         world.client.send("monday")
 
 
