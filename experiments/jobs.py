@@ -96,8 +96,9 @@ def run(
 
 
 def kept(jobs: Sequence[Job], path: Path) -> list[Row]:
-    """What an earlier run has found of these."""
-    found = {row.key: row for row in tables.read(path)}
+    """What an earlier run has found of these, for this figure or for another one in the folder."""
+    others = [each for each in sorted(path.parent.glob("*.csv")) if each != path]
+    found = {row.key: row for each in (*others, path) for row in tables.read(each)}
     return [found[job.key] for job in jobs if job.key in found]
 
 

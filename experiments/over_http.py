@@ -1,4 +1,4 @@
-"""One training through real processes over HTTP, and the same one in memory with the helpers' own seeds.
+"""One training or release through real processes over HTTP, and the same in memory with the helpers' seeds.
 
 In life nobody holds what is read here: the seeds of two helpers, and both of their shares. Run by figures, to
 show that what they compute in memory is what services answer.
@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -16,23 +16,37 @@ from numpy.typing import NDArray
 from rich.console import Console
 from torch import nn
 
-from benches.training import TAG, declared, send
+from benches.training import DATASET, TAG, declared, send
 from experiments import memory
 from experiments.data import Split
 from experiments.memory import Run, Seeds
+from maskedlark.adserver.client import Client as AdServerClient
+from maskedlark.adserver.combining import Answered
 from maskedlark.audit import colluding
 from maskedlark.audit.colluding import shared_seed
+from maskedlark.clock import SystemClock
 from maskedlark.core import sharing
+from maskedlark.core.purpose import Purpose
 from maskedlark.core.records import TrainingRecords
-from maskedlark.randomness import SystemRandomness
+from maskedlark.randomness import Randomness, SystemRandomness
 from maskedlark.simulate.cluster import LocalCluster, local_cluster
 from maskedlark.training.client import Client
 from maskedlark.training.training import Training
+from maskedlark.workflow import Workflow
 
 _MOST = 99.0
 """ε that a source may cost: helpers of a cluster accept 100, with what randomised labels cost on top."""
 
 Score = Callable[[nn.Module, Split], float]
+
+
+class Released(Protocol):
+    """A model from one release."""
+
+    answered_: Answered
+
+
+Fitted = TypeVar("Fitted", bound=Released)
 
 
 @dataclass(frozen=True)
@@ -71,6 +85,42 @@ def both(data: Split, run: Run, delta: float = 1e-5, score: Score = memory.accur
     http, own = memory.flat(training.model), memory.flat(twin)
     differing = int((http.view(np.uint32) != own.view(np.uint32)).sum())
     return Both(score(training.model, data), score(twin, data), differing, len(own))
+
+
+def released(data: Split, document: str, fit: Callable[[AdServerClient], Fitted]) -> tuple[Fitted, Fitted]:
+    """A model from one release of services, and from the same of what the helpers held, in memory."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        local_cluster(Path(folder), document, SystemRandomness()) as made,
+        made.client() as client,
+    ):
+        send(made, client, data.features, data.labels, makers=2)
+        served = fit(client)
+        with _twin(made, served.answered_) as twin:
+            return served, fit(twin)
+
+
+def _twin(made: LocalCluster, answered: Answered) -> Workflow:
+    """Helpers in memory with the records of those that run, and the noise of this answer."""
+    document, (receipt, *_) = answered.document, answered.receipts.values()
+    (digest,) = receipt.datasets
+    seeds = [colluding.release_seed(each.folder, answered.receipts[each.name]) for each in made.helpers]
+    keys, noise = [each.identity for each in made.helpers], [_Repeats(seed) for seed in seeds]
+    twin = Workflow(document, keys, SystemClock(), SystemRandomness(), noise=noise)
+    held = [{TAG: colluding.records(each.folder, document, digest, TAG)} for each in made.helpers]
+    seed = shared_seed(made.helpers[0].folder, document, digest)
+    twin.hold(DATASET, Purpose.TRAIN, held, bytes.fromhex(digest), seed)
+    return twin
+
+
+class _Repeats(Randomness):
+    """The same seed whenever a helper draws one."""
+
+    def __init__(self, seed: bytes) -> None:
+        self._seed = seed
+
+    def bytes(self, count: int) -> bytes:
+        return (self._seed * (count // len(self._seed) + 1))[:count]
 
 
 def settings(run: Run) -> str:

@@ -102,11 +102,12 @@ def write(path: Path, rows: Sequence[Row]) -> None:
 
 
 def read(path: Path) -> list[Row]:
-    """What an earlier run has left; nothing, where there was none."""
+    """What an earlier run has left; nothing, where there was none or the file is no figure's."""
     if not path.is_file():
         return []
     with path.open(encoding="utf-8", newline="") as file:
-        return [_row(line) for line in csv.DictReader(file)]
+        lines = csv.DictReader(file)
+        return [_row(line) for line in lines] if set(_LAST) <= {*(lines.fieldnames or ())} else []
 
 
 def _row(line: Mapping[str, str]) -> Row:

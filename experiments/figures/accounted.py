@@ -131,7 +131,7 @@ def draw(rows: Sequence[Row], out: Path) -> Sequence[str]:
     )
     for axes, name in zip(figure.axes, names, strict=True):
         for place, (series, column, label) in enumerate(_LINES):
-            if points := _at(rows, name, series, column):
+            if points := at(rows, name, series, column):
                 drawing.ours(axes, points, place, label)
         for mean in tables.means(rows, name, QUIET):
             axes.axhline(mean.y, color="#555555", lw=1, ls=(0, (1, 1.5)), label=QUIET)
@@ -142,7 +142,7 @@ def draw(rows: Sequence[Row], out: Path) -> Sequence[str]:
     return ["accounted.svg"]
 
 
-def _at(rows: Sequence[Row], name: str, series: str, column: str) -> list[Mean]:
+def at(rows: Sequence[Row], name: str, series: str, column: str) -> list[Mean]:
     """A series' means, each at what it costs by that column."""
     costs = {row.x: row.number(column) for row in tables.of(rows, name, series)}
     return [mean._replace(x=costs[mean.x]) for mean in tables.means(rows, name, series)]
@@ -150,7 +150,7 @@ def _at(rows: Sequence[Row], name: str, series: str, column: str) -> list[Mean]:
 
 def _marks(rows: Sequence[Row], name: str) -> list[float]:
     """Powers of two, from the least ε to the largest."""
-    found = [mean.x for series, column, _ in _LINES for mean in _at(rows, name, series, column)]
+    found = [mean.x for series, column, _ in _LINES for mean in at(rows, name, series, column)]
     low, high = math.floor(math.log2(min(found))), math.ceil(math.log2(max(found)))
     return [2.0**power for power in range(low, high + 1)]
 

@@ -1,99 +1,131 @@
 """What one private release gives, against ε: all after it is free, and the ε is the same for everybody.
 
-A linear model from moments and, beside it, private gradients with whole batches known to all (a partition),
-for which both adversaries' ε are the same too.
+Both forms of it, a linear model from moments and a student of labels of cells; beside them private gradients
+at the ε of both adversaries, Opacus, labels that browsers randomise, and labels in the clear.
 """
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from statistics import fmean
+
+from matplotlib.artist import Artist
 
 from experiments import drawing, log_axes
 from experiments import rows as tables
 from experiments.figures import accounted
-from experiments.figures.accounted_run import PARTITIONED
-from experiments.figures.one_release_run import linear
+from experiments.figures.accounted_run import MASKED, OPACUS, PARTITIONED, TASKS
+from experiments.figures.one_release_run import (
+    MNIST,
+    SHOPPERS,
+    cells,
+    clear,
+    learnt,
+    learnt_alone,
+    linear,
+    over_http,
+    randomised,
+)
+from experiments.figures.one_release_told import (
+    CELLS,
+    CLEAR,
+    LEARNT,
+    LINEAR,
+    ON_HTTP,
+    RANDOMISED,
+    STUDENT,
+    text,
+)
 from experiments.jobs import Job
 from experiments.rows import Row
 from experiments.size import Size
 
+__all__ = ["NAME", "TITLE", "draw", "jobs", "text"]
 NAME = "one_release"
 TITLE = "One release, then a model for nothing"
-SHOPPERS = "online shoppers"
-LINEAR, CLEAR = "linear model, one release", "linear model, clear labels"
-GRADIENTS = PARTITIONED
 EPSILONS = (0.25, 0.5, 1.0, 2.0, 4.0)
-SEEDS = 8
+IMAGES = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0)
+IMAGES_LINEAR, IMAGES_LEARNT, IMAGES_RANDOMISED = (0.25, 1.0), (0.25,), (0.5, 1.0, 2.0, 4.0)
+SEEDS = {MNIST: 5, SHOPPERS: 8}
+_SERVED = {MNIST: (CELLS, 0.25, 120), SHOPPERS: (LINEAR, 1.0, 30)}
+"""What is asked over HTTP too: the series, its ε, and seconds."""
 
 
 def jobs(size: Size) -> Sequence[Job]:
-    """Every ε and seed, which draws the split and the noise; the same rows without noise; gradients."""
-    epsilons, seeds = size.pick((1.0,), EPSILONS, EPSILONS), range(size.pick(1, SEEDS, SEEDS))
-    found = [
-        Job(SHOPPERS, LINEAR, epsilon, seed, linear, {"epsilon": epsilon}, 5)
-        for epsilon in epsilons
-        for seed in seeds
+    """Every ε and seed, which draws the split and the noise; labels in the clear; gradients; over HTTP."""
+    asked = [
+        (MNIST, LINEAR, IMAGES_LINEAR, linear, 40),
+        (MNIST, CELLS, IMAGES, cells, 25),
+        (MNIST, LEARNT, IMAGES_LEARNT, learnt_alone, 60),
+        (MNIST, RANDOMISED, IMAGES_RANDOMISED, randomised, 12),
+        (MNIST, STUDENT, (0.0,), clear, 12),
+        (SHOPPERS, LINEAR, EPSILONS, linear, 5),
+        (SHOPPERS, CLEAR, (0.0,), linear, 5),
+        (SHOPPERS, CELLS, EPSILONS, cells, 2),
+        (SHOPPERS, RANDOMISED, EPSILONS, randomised, 1),
+        (SHOPPERS, STUDENT, (0.0,), clear, 1),
     ]
-    found += [Job(SHOPPERS, CLEAR, 0.0, seed, linear, {"epsilon": 0.0}, 5) for seed in seeds]
-    return [*found, *_gradients(size)]
+    found = [
+        Job(dataset, series, epsilon, seed, run, {"epsilon": epsilon}, weight)
+        for dataset, series, epsilons, run, weight in asked
+        for epsilon in size.pick(epsilons[-1:], epsilons, epsilons)
+        for seed in range(size.pick(1, SEEDS[dataset], SEEDS[dataset]))
+    ]
+    found = [
+        replace(job, together=learnt, group=f"{LEARNT} {job.seed}") if job.series == LEARNT else job
+        for job in found
+    ]
+    served = [
+        Job(dataset, ON_HTTP, epsilon, 0, over_http, {"epsilon": epsilon, "of": series}, weight, alone=True)
+        for dataset, (series, epsilon, weight) in _SERVED.items()
+        if size is not Size.QUICK or dataset == SHOPPERS
+    ]
+    return [*found, *served, *_gradients(size)]
 
 
 def _gradients(size: Size) -> list[Job]:
-    """The jobs of the figure before, as they are there."""
-    return [job for job in accounted.jobs(size) if (job.dataset, job.series) == (SHOPPERS, GRADIENTS)]
+    """The jobs of the figure of accounting, as they are there: whoever has its rows need not run them."""
+    return [job for job in accounted.jobs(size) if job.series in (MASKED, PARTITIONED, OPACUS)]
 
 
-_LINES = ((LINEAR, "linear model from one release"), (GRADIENTS, "private gradients, partitioned"))
+_LINES = (
+    (LINEAR, "linear model, one release"),
+    (CELLS, "student of labels of cells, one release"),
+    (LEARNT, "the same in features learnt without labels"),
+    (MASKED, "private gradients, against the ad server alone"),
+    (PARTITIONED, "private gradients, partitioned, against either"),
+    (OPACUS, "Opacus, one trusted party"),
+    (RANDOMISED, "labels randomised in browsers"),
+)
+_FROM = {MNIST: 70.0, SHOPPERS: 0.75}
+"""What is worse is guessing, and is in the table."""
 
 
 def draw(rows: Sequence[Row], out: Path) -> Sequence[str]:
-    """AUC against the ε that everybody faces."""
-    figure = drawing.panels([SHOPPERS], ["total ε, δ = 10⁻⁵, against everybody"], ["AUC on test rows"])
-    (axes,) = figure.axes
-    marks = []
-    for place, (series, label) in enumerate(_LINES):
-        if points := tables.means(rows, SHOPPERS, series):
-            drawing.ours(axes, points, place, label)
-            marks += [point.x for point in points]
-    for mean in tables.means(rows, SHOPPERS, CLEAR):
-        axes.axhline(mean.y, color="#555555", lw=1, ls=(0, (1, 1.5)), label=CLEAR)
-    low, high = math.floor(math.log2(min(marks))), math.ceil(math.log2(max(marks)))
-    log_axes.across(axes, [2.0**power for power in range(low, high + 1)])
-    axes.legend(loc="lower right")
+    """A panel a dataset: scores against ε, for one release against everybody."""
+    names = [name for name in SEEDS if tables.of(rows, name)]
+    across = ["total ε, δ = 10⁻⁵ (cells, randomised: δ = 0)"] * len(names)
+    figure = drawing.panels(names, across, [TASKS[name].unit for name in names], 5.0)
+    for axes, name in zip(figure.axes, names, strict=True):
+        marks = []
+        for place, (series, label) in enumerate(_LINES):
+            if points := tables.means(rows, name, series):
+                drawing.ours(axes, points, place, label)
+                marks += [point.x for point in points]
+            if series == MASKED and points:
+                coalition = accounted.at(rows, name, MASKED, "coalition_epsilon")
+                drawing.faint(axes, coalition, place)
+                marks += [point.x for point in coalition]
+        for mean in tables.means(rows, name, STUDENT):
+            axes.axhline(mean.y, color="#555555", lw=1, ls=(0, (1, 1.5)), label="the student of clear labels")
+        low, high = math.floor(math.log2(min(marks))), math.ceil(math.log2(max(marks)))
+        log_axes.across(axes, [2.0**power for power in range(low, high + 1)])
+        axes.set_ylim(bottom=_FROM[name])
+    named = dict[str, Artist]()
+    for axes in figure.axes:
+        handles, labels = axes.get_legend_handles_labels()
+        named |= dict(zip(labels, handles, strict=True))
+    named[str(drawing.FAINT.get_label())] = drawing.FAINT
+    figure.legend(list(named.values()), list(named), loc="outside lower center", ncols=3)
     drawing.save(figure, out / f"{NAME}.svg")
     return [f"{NAME}.svg"]
-
-
-def text(rows: Sequence[Row]) -> str:
-    """What was run and chosen, and the table."""
-    return "\n\n".join((_CHOSEN, _table(rows)))
-
-
-_CHOSEN = """A logistic regression from one release of Σ φ(x) y (`maskedlark.fitting.LogisticRegression`, all
-defaults), in memory by the package's own code: browsers' masks, two helpers with their own noise, the ad
-server's client; the document declares `moments` alone, with Gaussian noise, and one helper's noise is
-accounted. Every seed draws its own split of the table (three quarters to fit, a quarter to test) and its own
-noise. The encoder is fitted to the rows to fit with. Nothing is chosen by a label: map, clip and their
-competitors are compared by what a release would explain of an assumed truth, before anything is asked; the
-ridge follows from the release itself, by empirical Bayes. How many steps and leaves a map has, and the ridge
-of its whitening, are constants of the package; they were chosen while looking at the first split (seed 0)."""
-
-
-def _table(rows: Sequence[Row]) -> str:
-    clear = {row.seed: row.number("log_loss") for row in tables.of(rows, SHOPPERS, CLEAR)}
-    gradients = {mean.x: f"{mean.y:.3f}" for mean in tables.means(rows, SHOPPERS, GRADIENTS)}
-    lines = [
-        "| ε | AUC, one release | log-loss | over clear | AUC, gradients |",
-        "|--:|--:|--:|--:|--:|",
-    ]
-    for series in (LINEAR, CLEAR):
-        for mean in tables.means(rows, SHOPPERS, series):
-            own = [row for row in tables.of(rows, SHOPPERS, series) if row.x == mean.x]
-            loss = fmean(row.number("log_loss") for row in own)
-            over = [row.number("log_loss") / clear[row.seed] - 1 for row in own if row.seed in clear]
-            worse = f"{100 * fmean(over):+.1f} %" if over and series == LINEAR else ""
-            epsilon = f"{mean.x:g}" if series == LINEAR else "clear"
-            score = f"{mean.y:.3f} ± {mean.deviation:.3f}"
-            lines.append(f"| {epsilon} | {score} | {loss:.3f} | {worse} | {gradients.get(mean.x, '')} |")
-    return "\n".join(lines)

@@ -1,14 +1,14 @@
 """The root of all errors raised on purpose, those that more than one package raises, and their tree.
 
-    MaskedLarkError: BadBackup, BadChecks, BadConfig, BadKeyFile, BadReceipt, BadRequest, BadRun, BadSeed,
-        BadSignature, BelowFloor, BodyCutOff, BodyTooLarge, BodyTooSlow, BrokenChain, Busy, CannotServe,
-        ClockLeapt, CorruptCache, DamagedDataset, DatasetChanged, DatasetRefused, DecodeError, Expired,
-        FieldOverflow, FolderInUse, HelperAway, HelpersDiffer, InexactDevice, IngestInterrupted,
-        InvalidDocument, LedgerBehind, LimitReached, NeedsPandas, NoCheckSecret, NoClone, NoReceiptKey,
-        NoValidKey, NotDeclared, NotMersenne, NotOurs, NotThere, OtherRun, OtherSimulation, OutsidePolicy,
-        ReceiptsMissing, Refused, ReleaseRefused, RequestRefused, RunInUse, ServiceAway,
-        StorageUnavailable, StrangeAnswer, UnknownRequest, UnknownSchema, UnsupportedDatabase,
-        UnusedDatabase, UploadRefused, WeakKey, WrongContentType
+    MaskedLarkError: AskedBefore, BadBackup, BadChecks, BadConfig, BadKeyFile, BadReceipt, BadRequest,
+        BadRun, BadSeed, BadSignature, BelowFloor, BodyCutOff, BodyTooLarge, BodyTooSlow, BrokenChain,
+        Busy, CannotServe, ClockLeapt, CorruptCache, DamagedDataset, DatasetChanged, DatasetRefused,
+        DecodeError, Expired, FieldOverflow, FolderInUse, HelperAway, HelpersDiffer, InexactDevice,
+        IngestInterrupted, InvalidDocument, LedgerBehind, LimitReached, NeedsPandas, NoCheckSecret,
+        NoClone, NoReceiptKey, NoValidKey, NotDeclared, NotMersenne, NotOurs, NotThere, OtherRun,
+        OtherSimulation, OutsidePolicy, ReceiptsMissing, Refused, ReleaseRefused, RequestRefused,
+        RunInUse, ServiceAway, StorageUnavailable, StrangeAnswer, UnknownRequest, UnknownSchema,
+        UnsupportedDatabase, UnusedDatabase, UploadRefused, WeakKey, WrongContentType
     BadKeyFile: NoKeys
     BadSeed: BadCheckKey
     BrokenChain: Forked, RolledBack
@@ -16,7 +16,7 @@
     CorruptCache: DamagedAnchor
     DatasetRefused: AlreadyFrozen, ChunkConflict, ChunkUnchecked, ChunksMissing, DatasetConflict,
         EmptyDataset, FreezeMismatch, NameTaken, NoCheckKey, NoSeed, NotAccepted, NotFrozen, NotOver,
-        Overlapping, TooFewToFreeze, TooLarge
+        Overlapping, TooFewToFreeze, TooLarge, TooManyToFreeze
     DecodeError: BadPadding, DuplicateId, DuplicateKey, NotAModel, NotAnAnswer, NotAnEncoder, NotInField,
         OutOfRange, TrailingBytes, Truncated, UnsupportedVersion, WrongLength, WrongType
     FieldOverflow: OutOfField, TooWide

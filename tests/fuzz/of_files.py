@@ -1,7 +1,10 @@
 """Decoders of files: what a party wrote itself, or its operator, and a disk or a person may have changed."""
 
 import atexit
+import bz2
+import gzip
 import json
+import lzma
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -11,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-from onnx import TensorProto, helper, numpy_helper
+from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from maskedlark.adserver import config as adserver_config
 from maskedlark.cli import query
@@ -20,7 +23,7 @@ from maskedlark.core.declared import Measure, Model
 from maskedlark.errors import BadArguments, DecodeError, InvalidDocument
 from maskedlark.exact import onnx_model
 from maskedlark.exact.errors import ModelDoesNotFit
-from maskedlark.features import Encoder, Hashed, OneHot, csv_file
+from maskedlark.features import Encoder, Hashed, OneHot, table_file
 from maskedlark.features.errors import NotAnEncoder, TableDoesNotFit
 from maskedlark.helper import backup, chunk_file, keyring
 from maskedlark.helper import config as helper_config
@@ -35,6 +38,7 @@ from maskedlark.randomness import FixedRandomness
 from maskedlark.release.kept_answers import KeptAnswers
 from maskedlark.storage import engine
 from maskedlark.storage.errors import UnsupportedDatabase
+from maskedlark.training import network as networks
 from maskedlark.web import key_file
 from maskedlark.web.caches import ChainCache, KeyCache
 from maskedlark.web.errors import BadConfig, BadKeyFile, CorruptCache
@@ -357,9 +361,13 @@ def _features() -> list[Decoder]:
         ),
         Decoder(
             "table of a user's own",
-            ("features.csv_file.read_csv",),
-            (b"a,b\n1,x\n2,y\n", b'\xef\xbb\xbfa;b\r\n"1;2";"x\ny"\r\n'),
-            _in_file("table.csv", csv_file.read_csv),
+            ("features.csv_file.read_csv", "features.table_file.read_table"),
+            (
+                b"a,b\n1,x\n2,y\n",
+                b'\xef\xbb\xbfa;b\r\n"1;2";"x\ny"\r\n',
+                *(compress(b"a,b\n1,x\n2,y\n") for compress in (gzip.compress, bz2.compress, lzma.compress)),
+            ),
+            _in_file("table.csv", table_file.read_table),
             (TableDoesNotFit,),
             lambda _, found: len({len(column) for column in found.values()}) == 1,
             0.4,
@@ -393,10 +401,27 @@ def _models() -> list[Decoder]:
         helper.make_node("Add", ["s", "c1"], ["t"], "bias"),
         helper.make_node("Sigmoid", ["t"], ["y"], "end"),
     ]
-    examples = tuple(_model(nodes, weights) for nodes in (torch_like, keras_like))
+    sklearn_like = [
+        helper.make_node(
+            "LinearClassifier", ["x"], ["label", "y"], "own", domain="ai.onnx.ml", classlabels_ints=[0, 1],
+            coefficients=[0.5, -1.0, 2.0, 0.25, -0.5, 1.0, -2.0, -0.25], intercepts=[1.0, -1.0],
+            post_transform="LOGISTIC",
+        )
+    ]  # fmt: skip
+    examples = tuple(_model(nodes, weights) for nodes in (torch_like, keras_like, sklearn_like))
     covers = ("exact.onnx_model.read", "exact.onnx_graph.Graph.__init__")
     read = partial(onnx_model.read, losses=["bce"])
+    beside = ("exact.onnx_model.load", "exact.onnx_external.read_file", "training.network.read_onnx")
     return [
+        Decoder(
+            "ONNX model with weights beside it",
+            beside,
+            (_apart(examples[0]),),
+            _in_file("model.onnx", partial(networks.read_onnx, loss="bce")),
+            (ModelDoesNotFit,),
+            weight=0.1,
+            form=ONNX,
+        ),
         Decoder(
             "ONNX model",
             covers,
@@ -405,8 +430,20 @@ def _models() -> list[Decoder]:
             (ModelDoesNotFit,),
             weight=0.1,
             form=ONNX,
-        )
+        ),
     ]
+
+
+def _apart(data: bytes) -> bytes:
+    """The same model, whose first weight is in a file beside it."""
+    model = ModelProto.FromString(data)
+    tensor = model.graph.initializer[0]
+    (_folder() / "weights").write_bytes(tensor.raw_data)
+    tensor.ClearField("raw_data")
+    tensor.data_location = TensorProto.EXTERNAL
+    for key, value in {"location": "weights", "offset": "0", "length": "48"}.items():
+        tensor.external_data.add(key=key, value=value)
+    return bytes(model.SerializeToString())
 
 
 def _model(nodes: list[Any], weights: list[Any]) -> bytes:

@@ -135,3 +135,9 @@ def test_weights_that_are_not_ascii_are_refused():
     }
     with pytest.raises(BadArguments, match="base64"):
         Cells().ask(FIRST, arguments)
+
+
+def test_a_file_of_weights_whose_name_is_no_text_is_refused():
+    decoder = decoders.table()["ONNX model with weights beside it"]
+    with pytest.raises(ModelDoesNotFit, match="under a plain name"):
+        decoder.decode(decoder.examples[0].replace(b"weights", b"we\xffghts"))

@@ -126,7 +126,13 @@ def test_repeated_reasked_and_concurrent_requests(running):
     assert attacker.ask(request(1, digest)) == first, "the same bytes after a kill"
     with pytest.raises(BudgetExhausted) as caught:
         attacker.ask(request(200, digest))
-    assert caught.value.facts() == {"wanted_epsilon": 1.0, "left_epsilon": 0.0, "noise_that_fits": None}
+    assert caught.value.facts() == {
+        "wanted_epsilon": 1.0,
+        "wanted_coalition_epsilon": 1.0,
+        "left_epsilon": 0.0,
+        "left_of": "a source's budget",
+        "noise_that_fits": None,
+    }
     assert spent(running) == {running.document.digest.hex(): pytest.approx(8)}
 
 

@@ -221,18 +221,18 @@ def test_what_is_asked_beyond_the_budget(scene):
     """Twice: nothing was charged by the first."""
     for _ in range(2):
         assert query(scene, "--value", "bought", "--value", "euros", code=3) == (
-            "BudgetExhausted: helper-0: this would cost ε = 2; 1 is left of a source's budget. "
-            "With noise 2 it would fit"
+            "BudgetExhausted: helper-0: this would cost ε = 2 against the ad server and against it with all "
+            "helpers but one; 1 of 1 is left of a source's budget. With noise 2 it would fit"
         )
 
 
 def test_a_run_that_would_cost_more_than_is_declared(scene):
-    run = changed(scene.folder / "train.toml", "epsilon = 0.25", "epsilon = 50")
+    run = changed(scene.folder / "train.toml", "epsilon = 0.125", "epsilon = 50")
     said = line("train", run, "--plan", code=3)
-    assert said.startswith("OverCeiling: against the ad server this costs ε = ")
+    assert said.startswith("OverCeiling: this costs ε = ")
     assert said.endswith(
-        "and the document allows 0.75: take more noise, fewer steps or a lower rate, or ask for "
-        "epsilon=0.75, against='adserver'"
+        "what training may cost against the ad server is 0.75 in all: take more noise, fewer steps or a "
+        "lower rate, or ask for epsilon=0.75, against='adserver'"
     )
 
 
@@ -271,7 +271,7 @@ def test_the_command_itself_ends_so(scene):
         [*command, "--value", "bought", "--value", "euros"], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stdout) == (3, "")
-    assert done.stderr.startswith("BudgetExhausted: helper-0: this would cost ε = 2; 1 is left")
+    assert done.stderr.startswith("BudgetExhausted: helper-0: this would cost ε = 2 against ")
     assert done.stderr.count("\n") == 1
 
 

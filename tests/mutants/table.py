@@ -72,9 +72,44 @@ MUTANTS = (
     Mutant(
         "k: rows of fewer records are dropped",
         SOURCE + "release/release.py",
-        "least = 0 if job.is_hidden else job.scope.document.k",
-        "least = 0",
+        "shown = (sizes >= document.k) & ",
+        "shown = (sizes >= 0) & ",
         "tests/unit/release/test_release.py",
+    ),
+    Mutant(
+        "the field: rows of more records than it was checked for are dropped",
+        SOURCE + "release/release.py",
+        "(sizes <= document.max_records)",
+        "(sizes <= 1 << 40)",
+        "tests/unit/release/test_release.py",
+    ),
+    Mutant(
+        "the field: one sum over more records is refused before it is charged",
+        SOURCE + "release/checks.py",
+        "if counted > document.max_records:",
+        "if counted > 1 << 40:",
+        "tests/unit/release/test_release.py",
+    ),
+    Mutant(
+        "a dataset: too large for a release is not frozen",
+        SOURCE + "helper/freezing.py",
+        "check_size(merged.contents, document)",
+        "document.max_records",
+        "tests/unit/helper/test_app.py",
+    ),
+    Mutant(
+        "a plan: refuses what helpers would refuse",
+        SOURCE + "training/plan.py",
+        "        state.check(entry)\n",
+        "        state.fits(entry)\n",
+        "tests/unit/training/test_plan.py",
+    ),
+    Mutant(
+        "a run: one that was opened keeps its folder",
+        SOURCE + "training/begin.py",
+        "if not (state.is_opened(kept.id) or checkpoint.is_begun(folder)):",
+        "if True:",
+        "tests/unit/training/test_plan.py tests/unit/training/test_training.py",
     ),
     Mutant(
         "the charge: comes before anything is computed",
@@ -100,8 +135,8 @@ MUTANTS = (
     Mutant(
         "the charge: streams of a source add up",
         SOURCE + "ledger/budget.py",
-        "spent = _sum(streams.values()).adserver <=",
-        "spent = _dearest(streams.values()).adserver <=",
+        'Limit(BUDGET, "adserver", budget, _sum(streams.values()).adserver)',
+        'Limit(BUDGET, "adserver", budget, _dearest(streams.values()).adserver)',
         "tests/unit/ledger/test_ledger.py",
     ),
     Mutant(
@@ -135,15 +170,15 @@ MUTANTS = (
     Mutant(
         "a session: is within what training may cost against a coalition",
         SOURCE + "ledger/budget.py",
-        "return spent and training.within(self._ceilings()) and self._delta_fits(entry)",
-        "return spent and self._delta_fits(entry)",
+        "limits.append(Limit(TRAINING_COALITION,",
+        "len(Limit(TRAINING_COALITION,",
         "tests/unit/ledger/test_sessions.py",
     ),
     Mutant(
         "a session: has its own δ",
         SOURCE + "ledger/budget.py",
-        "return spent and training.within(self._ceilings()) and self._delta_fits(entry)",
-        "return spent and training.within(self._ceilings())",
+        "return within and self._delta_fits(entry)",
+        "return within",
         "tests/unit/ledger/test_sessions.py",
     ),
     Mutant(
@@ -909,5 +944,12 @@ MUTANTS = (
         "(*powers, most - sum(powers))",
         "(*powers, 1 << len(powers))",
         "tests/unit/core/test_validity.py",
+    ),
+    Mutant(
+        "onnx: weights beside a model are reached by a plain name alone",
+        SOURCE + "exact/onnx_external.py",
+        'plain = bool(name) and name not in (".", "..") and not',
+        "plain = True or not",
+        "tests/unit/exact/test_onnx_external.py",
     ),
 )

@@ -117,3 +117,41 @@ def test_a_model_computes_what_its_file_computes(
         found = read(data, losses).eval()(torch.from_numpy(features) / 256)
     ended = {"": found, "Sigmoid": found.sigmoid(), "Softmax": found.softmax(dim=1)}[end]
     assert np.allclose(ended.numpy(), wanted[0], rtol=1e-3, atol=1e-4)
+
+
+@st.composite
+def linear_models(draw: st.DrawFn) -> tuple[bytes, str]:
+    """One node as scikit-learn writes it, and its loss."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    loss = draw(st.sampled_from(["mse", "bce", "softmax"]))
+    rows = {"mse": 1, "bce": 2, "softmax": draw(st.integers(2, 5))}[loss]
+    weight, bias = rng.normal(0, 1, (rows, 6)).astype(np.float32), rng.normal(0, 1, rows).astype(np.float32)
+    if loss == "bce":
+        weight[0], bias[0] = -weight[1], -bias[1]
+    given: dict[str, Any] = {"coefficients": weight.ravel().tolist(), "intercepts": bias.tolist()}
+    kind, outputs = "LinearRegressor", ["y"]
+    if loss != "mse":
+        kind, outputs = "LinearClassifier", ["label", "y"]
+        given |= {"classlabels_ints": list(range(rows)), "multi_class": int(loss == "softmax")}
+        given["post_transform"] = "LOGISTIC" if loss == "bce" else "SOFTMAX"
+    node = helper.make_node(kind, ["x"], outputs, domain="ai.onnx.ml", **given)
+    values = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 6])]
+    out = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
+    graph, opsets = helper.make_graph([node], "drawn", values, out), [helper.make_opsetid("ai.onnx.ml", 1)]
+    return helper.make_model(graph, opset_imports=opsets).SerializeToString(), loss
+
+
+@given(linear_models(), st.integers(0, 2**32 - 1))
+@settings(max_examples=60, deadline=None)
+def test_a_linear_model_of_scikit_learn_computes_what_its_file_computes(
+    case: tuple[bytes, str], seed: int
+) -> None:
+    data, loss = case
+    features = np.random.default_rng(seed).integers(0, 256, (5, 6)).astype(np.uint8)
+    wanted: Any = ReferenceEvaluator(onnx.load_from_string(data)).run(
+        None, {"x": (features / 256).astype(np.float32)}
+    )
+    with torch.inference_mode():
+        found = read(data, [loss])(torch.from_numpy(features) / 256)
+    ended = {"mse": found, "bce": torch.cat([-found, found], 1).sigmoid(), "softmax": found.softmax(dim=1)}
+    assert np.allclose(ended[loss].numpy(), wanted[0], rtol=1e-4, atol=1e-5)

@@ -5,6 +5,7 @@ process only takes uploads: nobody outside can spend a budget.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Self, Unpack, overload
@@ -23,6 +24,7 @@ from maskedlark.adserver.report_store import Reports, Selection, check_used
 from maskedlark.adserver.requests import Requests, RequestState, StoredRequest
 from maskedlark.adserver.sending import Progress, Sending
 from maskedlark.adserver.session import Session
+from maskedlark.adserver.spending import BudgetState, spending
 from maskedlark.adserver.table import Table
 from maskedlark.clock import Clock, SystemClock
 from maskedlark.core.purpose import Purpose
@@ -184,7 +186,7 @@ class Client(ClosesOnExit):
         An unfinished request of the same query is finished, and not charged again.
         """
         spec, confidence = self._sums(values, by, where, **options)
-        tables = table.tables(self._ask(spec), confidence)
+        tables = self._tables(spec, self._ask(spec), confidence)
         return tables if query_arguments.is_several(by) else tables[0]
 
     def explain(
@@ -196,6 +198,16 @@ class Client(ClosesOnExit):
     ) -> Explained:
         """What the same query would cost, and how accurate it would be. Spends nothing."""
         return self._price(*self._sums(values, by, where, **options))
+
+    def asked_before(
+        self,
+        values: Sequence[str],
+        by: Grouping | Groupings = (),
+        where: Where | None = None,
+        **options: Unpack[Options],
+    ) -> StoredRequest | None:
+        """The last request of the same query that was answered: `resume` shows its answer, free of charge."""
+        return self._requests.answered(self._sums(values, by, where, **options)[0].digest())
 
     def ask(
         self,
@@ -241,7 +253,7 @@ class Client(ClosesOnExit):
         document, digests = self._parameters.by_digest(stored.parameters), map(bytes.fromhex, asked.datasets)
         spec = QuerySpec(self._functions[asked.function], asked.arguments, document, tuple(digests))
         with self._queryable.noticing_age(spec.datasets):
-            return table.tables(self._queries.finish(stored, spec), confidence)
+            return self._tables(spec, self._queries.finish(stored, spec), confidence)
 
     def forget(self, request: str) -> None:
         """Abandon a query that cannot be finished. What helpers have charged for it stays charged."""
@@ -252,6 +264,28 @@ class Client(ClosesOnExit):
     def receipts(self, helper: str) -> list[SignedReceipt]:
         """The stored receipts that a helper has signed for this origin: a chain without gaps."""
         return self._receipts.receipts(helper)
+
+    def documents(self) -> list[Document]:
+        """The documents that frozen datasets are under, oldest first; the newest one where there are none."""
+        used = {each.selection.parameters for each in self._datasets.all() if each.digest is not None}
+        chain = self._parameters.chain(self.origin)
+        return [each for each in chain if each.digest in used] or chain[-1:]
+
+    def budget(self, document: Document | None = None) -> BudgetState:
+        """What was spent under a document, by default the newest, and what is left of what.
+
+        Fetches what helpers have signed since, and stores it. Spends nothing.
+        """
+        chain = self._parameters.chain(self.origin)
+        document = document or chain[-1]
+        later = {each.digest.hex() for each in chain if each.version > document.version}
+        helpers = self._connections.helpers(document)
+        at_once([partial(self._receipts.update, helper) for helper in helpers])
+        signed = {helper.name: self._receipts.receipts(helper.name) for helper in helpers}
+        spent = [
+            spending(name, document, [s.claimed() for s in all_], later) for name, all_ in signed.items()
+        ]
+        return BudgetState(document, tuple(spent))
 
     def close(self) -> None:
         """Close connections; what is stored stays."""
@@ -274,6 +308,13 @@ class Client(ClosesOnExit):
         function, arguments = Sums(), query_arguments.sums(values, by, where)
         document, digests = self._queryable.choose(function.purpose, datasets)
         return QuerySpec(function, arguments, document, digests, noise, epsilon), confidence
+
+    def _tables(self, spec: QuerySpec, answered: Answered, confidence: float) -> list[Table]:
+        """The tables of an answer; they say if groups may be too large to be shown."""
+        records = sum(each.records or 0 for each in self._datasets.all() if each.digest in spec.datasets)
+        most = spec.document.max_records
+        tables = table.tables(answered, confidence)
+        return [replace(each, max_records=most) for each in tables] if records > most else tables
 
     def _price(self, spec: QuerySpec, confidence: float) -> Explained:
         request = self._queries.request(spec)

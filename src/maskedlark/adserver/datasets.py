@@ -64,6 +64,12 @@ def select(
             raise EmptyDataset(
                 f"no report to {selection.purpose} under that document was received in that time"
             )
+        reports_in, most = sum(chunk.size for chunk in chunks), max_reports(document, selection.purpose)
+        if reports_in > most:
+            raise TooLarge(
+                f"{name} would have {reports_in:,} reports, and the document allows at most {most:,} in what "
+                "is asked at once (max_records): select a shorter time"
+            )
         if len(chunks) > MAX_CHUNKS:
             raise TooLarge(
                 f"{name} would have {len(chunks)} chunks, at most {MAX_CHUNKS} fit: select a shorter time"
@@ -73,6 +79,11 @@ def select(
         except BelowFloor:
             continue  # Hourly deletion has raised the floor meanwhile: begin above it.
         return known(datasets, name)
+
+
+def max_reports(document: Document, purpose: Purpose) -> int:
+    """The most reports of a dataset. With more to train, some model would have too many records."""
+    return document.max_records * (len(document.models) if purpose is Purpose.TRAIN else 1)
 
 
 def known(datasets: Datasets, name: str) -> Dataset:

@@ -41,7 +41,7 @@ class EmptyDataset(DatasetRefused):
 
 
 class TooLarge(DatasetRefused):
-    """More reports than the chunks of one dataset can hold."""
+    """More reports than the chunks of one dataset can hold, or than the document allows in one release."""
 
 
 class NotFrozen(DatasetRefused):
@@ -54,6 +54,10 @@ class BelowFloor(MaskedLarkError):
 
 class DatasetChanged(MaskedLarkError):
     """The dataset is not as it was: somebody else has frozen it or taken it back meanwhile."""
+
+
+class AskedBefore(MaskedLarkError):
+    """The same question was answered before: its answer can be shown again, free of charge."""
 
 
 class UnknownRequest(MaskedLarkError):

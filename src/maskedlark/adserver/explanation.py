@@ -2,12 +2,14 @@
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 
 from maskedlark.adserver.queries import QuerySpec
 from maskedlark.dp import intervals
 from maskedlark.dp.mechanisms import Kind
+from maskedlark.ledger.budget import BUDGET
+from maskedlark.ledger.wording import both
 from maskedlark.release.messages import Explanation
 
 
@@ -19,6 +21,8 @@ class ColumnNoise:
     by: tuple[str, ...]
     error: float
     half_width: float
+    is_drowned: bool
+    """Whether the interval is wider than any answer over these records could be."""
 
 
 @dataclass(frozen=True)
@@ -37,11 +41,34 @@ class Explained:
     left_epsilon: float | None
     """What the query would leave of a source's budget; below 0 it would be refused."""
     noise_that_fits: float | None
+    charged_coalition_epsilon: float | None = None
+    left_training_epsilon: float | None = None
+    """What it would leave of what training may cost against the ad server; None for queries of sums."""
+    left_training_coalition_epsilon: float | None = None
+    """The same against the ad server with all helpers but one."""
 
     @property
     def fits(self) -> bool:
         """Whether helpers would answer it."""
-        return self.left_epsilon is not None and self.left_epsilon >= 0
+        training = self.left_training_epsilon, self.left_training_coalition_epsilon
+        left = [self.left_epsilon, *(each for each in training if each is not None)]
+        return all(each is not None and each >= 0 for each in left)
+
+    @property
+    def cost(self) -> str:
+        """Both ε, and what would be left of what; or how much noise would fit."""
+        charged = "infinite against everybody"
+        if self.charged_epsilon is not None and self.charged_coalition_epsilon is not None:
+            charged = both(self.charged_epsilon, self.charged_coalition_epsilon)
+        if not self.fits:
+            fitting = self.noise_that_fits
+            fits = "no noise fits" if fitting is None else f"noise {fitting:g} fits"
+            return f"ε = {charged}, which is more than is left; {fits}"
+        training = ""
+        if self.left_training_epsilon is not None and self.left_training_coalition_epsilon is not None:
+            pair = both(self.left_training_epsilon, self.left_training_coalition_epsilon)
+            training = f", and of what training may cost {pair}"
+        return f"ε = {charged}; it would leave {self.left_epsilon:.4g} of {BUDGET}{training}"
 
     def __str__(self) -> str:
         noise = f"{self.kind} noise of {self.noise:g} from each of {self.helpers} helpers"
@@ -50,13 +77,11 @@ class Explained:
             grouped = f" by {', '.join(column.by)}" if column.by else ""
             width = f"{column.half_width:,.0f} at {self.confidence * 100:g} %"
             lines.append(f"  {column.name}{grouped}: std. error {column.error:,.1f}, ± {width}")
-        fits = "no noise fits" if self.noise_that_fits is None else f"noise {self.noise_that_fits:g} fits"
-        left = (
-            f" and leave {_shown(self.left_epsilon)}"
-            if self.fits
-            else f", which is more than is left; {fits}"
-        )
-        lines.append(f"It would cost ε = {_shown(self.charged_epsilon)}{left}. Nothing was spent.")
+        lines.append(f"It would cost {self.cost}. Nothing was spent.")
+        if any(each.is_drowned for each in self.columns):
+            lines.append(
+                "Nothing will come of it: noise is larger than any answer. Take a larger ε, or more records."
+            )
         return "\n".join(lines)
 
     def to_json(self) -> str:
@@ -76,7 +101,8 @@ def explained(spec: QuerySpec, noise: float, confidence: float, said: Sequence[E
             column.name,
             plan.by,
             intervals.standard_error(*law, column.sensitivity, helpers),
-            intervals.half_width(*law, column.sensitivity, helpers, confidence),
+            width := intervals.half_width(*law, column.sensitivity, helpers, confidence),
+            width > dearest.records * column.sensitivity.l1,
         )
         for plan in spec.question.schemas
         for column in plan.columns
@@ -91,8 +117,11 @@ def explained(spec: QuerySpec, noise: float, confidence: float, said: Sequence[E
         dearest.cost.charged_epsilon,
         dearest.cost.left_epsilon,
         max(fitting) if len(fitting) == len(said) else None,
+        dearest.cost.charged_coalition_epsilon,
+        _least(each.cost.left_training_epsilon for each in said),
+        _least(each.cost.left_training_coalition_epsilon for each in said),
     )
 
 
-def _shown(epsilon: float | None) -> str:
-    return "infinite" if epsilon is None else f"{epsilon:.4g}"
+def _least(left: Iterable[float | None]) -> float | None:
+    return min((each for each in left if each is not None), default=None)

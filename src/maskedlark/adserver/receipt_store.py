@@ -54,6 +54,11 @@ class ReceiptStore:
                 f"{helper.name} has signed two receipts with number {number}: it shows two histories"
             )
 
+    def update(self, helper: RemoteHelper) -> None:
+        """Fetch and store what a helper has signed since the last receipt that is here."""
+        last = self._last(helper.name)
+        self._append(helper.name, last, self._ours(helper, helper.receipts(self._origin, last, MAX_RECEIPTS)))
+
     def receipts(self, helper: str) -> list[SignedReceipt]:
         """All stored receipts of a helper, in order."""
         return self._kept(_RECEIPTS.c.helper == helper)
@@ -84,6 +89,10 @@ class ReceiptStore:
         fetched = [each for each in answered if each.claimed().number <= number]
         if not fetched or fetched[-1].claimed().number < number:
             raise BadReceipt(f"{helper.name} lacks receipts between {last} and {number}")
+        return self._ours(helper, fetched)
+
+    def _ours(self, helper: RemoteHelper, fetched: list[SignedReceipt]) -> list[SignedReceipt]:
+        """Fetched receipts, if the helper made each of them for us."""
         for each in fetched:
             if _opened(helper, each).origin != self._origin:
                 raise BadReceipt(f"{helper.name} has a receipt of another origin among ours")

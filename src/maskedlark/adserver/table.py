@@ -55,6 +55,8 @@ class Table:
     request: str
     """The id by which the table can be shown again at no cost."""
     filtered: bool = False
+    max_records: int | None = None
+    """The most records of a group, where the datasets have more."""
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -101,17 +103,19 @@ class Table:
 
     def notes(self) -> list[str]:
         """What a reader must know besides the numbers."""
-        cost, rows = self.balance, [f"Groups of fewer than k = {self.k} records are not shown."]
+        cost, most = self.balance, "" if self.max_records is None else f" or more than {self.max_records:,}"
+        rows = [f"Groups of fewer than k = {self.k}{most} records are not shown."]
         if not self.rows:
             rows = [f"No group has k = {self.k} records, so none is shown."]
+        if not self.rows and most:
+            rows = [f"Every group has fewer than k = {self.k}{most} records, so none is shown."]
         if not self.rows and self.filtered:
             rows += ["A filter matches whole entries: the text 7 is not the number 7; a span, only numbers."]
         return [
             *rows,
             f"Each of {self.helpers} helpers added {self.kind} noise of {self.noise:g} times what one record "
             "can change; errors and intervals count all of it.",
-            f"This cost ε = {cost.charged_epsilon:.4g}; a source has cost {cost.spent_epsilon:.4g} "
-            f"(δ = {cost.spent_delta:g}), and {cost.left_epsilon:.4g} is left.",
+            f"This cost ε = {cost.charged_epsilon:.4g} against everybody. {cost}.",
             f"Request {self.request}: `maskedlark query --resume` shows it again for nothing.",
         ]
 

@@ -46,12 +46,17 @@ def release_noise(
     folder: Path, document: Document, released: ReleaseReceipt, sensitivity: Sensitivity, size: int
 ) -> NDArray[np.int64]:
     """The noise that a helper added to the only column of a release."""
-    with reading(folder) as connection:
-        query = text("SELECT seed FROM ledger_lines WHERE number = :number")
-        stored = bytes(connection.execute(query, {"number": released.number}).scalar_one())
+    stored = release_seed(folder, released)
     seed = mechanisms.root(stored, [shared_seed(folder, document, each) for each in released.datasets])
     law = released.charge.mechanism, released.charge.noise
     return mechanisms.draw(*law, sensitivity, release.column_seed(seed, 0, 0), size)
+
+
+def release_seed(folder: Path, released: ReleaseReceipt) -> bytes:
+    """What a helper drew for the noise of a release, as its ledger stores it."""
+    with reading(folder) as connection:
+        query = text("SELECT seed FROM ledger_lines WHERE number = :number")
+        return bytes(connection.execute(query, {"number": released.number}).scalar_one())
 
 
 def shared_seed(folder: Path, document: Document, dataset: str) -> bytes:

@@ -3,7 +3,6 @@
 All draws are made for the whole table; sealing, one call per payload, is distributed over processes.
 """
 
-import signal
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from maskedlark.core.sharing import ByteRows
 from maskedlark.errors import NotDeclared
 from maskedlark.parameters.document import Document
 from maskedlark.randomness import Randomness
+from maskedlark.web.child_process import follow_parent
 from maskedlark.wire import batch, columns
 from maskedlark.wire.batch import Envelope
 from maskedlark.wire.columns import Key
@@ -124,6 +124,4 @@ class Population:
 
 def processes(count: int) -> ProcessPoolExecutor:
     """Processes for a population: fresh interpreters, since a fork copies locks whose threads it lacks."""
-    # Ctrl-C reaches the whole group: the parent ends the processes, without a traceback from each.
-    ignore = signal.SIGINT, signal.SIG_IGN
-    return ProcessPoolExecutor(count, get_context("spawn"), signal.signal, ignore)
+    return ProcessPoolExecutor(count, get_context("spawn"), follow_parent)

@@ -21,6 +21,7 @@ fit: Fit a linear model to labels that nobody holds, from one release: shows the
 predict: What a fitted model predicts for each row of a table: probabilities or values. Asks nobody.
 train: Train a model on labels that nobody holds: shows the cost, trains, and saves it.
 evaluate: Ask the helpers how good a model is: AUC, log-loss, accuracy, with error bars.
+budget: What a source has cost, what spent it, and what is left of what. Asks for receipts, spends nothing.
 audit: Attack what each party sees, and compare what was found with what privacy allows.
 receipts: What helpers have answered, signed by them: anyone can fetch it and add up what it cost.
 experiment: Repeat an experiment of the paper, or one of ours. Needs a clone of the repository.

@@ -10,11 +10,14 @@ import typer
 from typer import Argument, Option
 
 from maskedlark.adserver.client import Client
+from maskedlark.cli import budget
 from maskedlark.cli.error_handling import command, import_extra
 from maskedlark.cli.options import Json
 from maskedlark.cli.output import print_result, said_if_slow
 from maskedlark.features import Encoder, csv_file
+from maskedlark.features import table as tables
 from maskedlark.features.column import Column
+from maskedlark.features.table_file import read_table
 from maskedlark.fitting import recipe as recipes
 from maskedlark.training.errors import BadRun
 from maskedlark.web import files
@@ -36,7 +39,7 @@ def fit(
 ) -> None:
     """Fit a linear model to labels that nobody holds, from one release: shows the cost, and saves it."""
     recipe = recipes.read(run)
-    encoder, table = Encoder.load(recipe.encoder), csv_file.read_csv(recipe.table)
+    encoder, table = Encoder.load(recipe.encoder), read_table(recipe.table)
     with (
         said_if_slow("choosing a map without labels, asking the helpers, solving"),
         Client.from_config(recipe.adserver) as client,
@@ -53,15 +56,17 @@ def fit(
             warnings.simplefilter("ignore")  # Of rows and records that differ in number, which is printed.
             model.fit(table)
         model.save(recipe.out)
+        remaining, figures = budget.left(client, model.answered_.document)
     paid = model.answered_.balance
     charged = not any(model.answered_.request in each.receipt for each in before)
-    line = f"charged ε = {paid.charged_epsilon:.3g} against everybody, left {paid.left_epsilon:.3g}"
+    line = f"charged ε = {paid.charged_epsilon:.4g} against everybody"
     if not charged:
         line = f"already fitted: nothing was charged (it was ε = {paid.charged_epsilon:.3g} then)"
     fields = {
         "out": str(recipe.out),
         "charged": charged,
         "balance": paid.model_dump(),
+        "left": figures,
         "noise": model.answered_.noise,
         "map": model.map_.kind,
         "clip": model.clip_,
@@ -70,7 +75,8 @@ def fit(
         "real_records": model.real_records_,
         "coefficients": _coefficients(model.model_),
     }
-    print_result(fields, as_json, f"{recipe.out}: {line}", *_lines(model, fields["coefficients"]))
+    lines = [f"{recipe.out}: {line}", remaining, *_lines(model, fields["coefficients"])]
+    print_result(fields, as_json, *lines)
 
 
 def _coefficients(fitted: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - a FittedModel, of an extra
@@ -101,17 +107,17 @@ def _lines(model: Any, coefficients: list[dict[str, Any]]) -> Iterator[str]:  # 
 @command(app, "predict model.json people.csv --out scores.csv")
 def predict(
     model: Annotated[Path, Argument(help="Saved by `maskedlark fit`.")],
-    table: Annotated[Path, Argument(help="A CSV with the columns that the model's encoder knows.")],
+    table: Annotated[Path, Argument(help="CSV or Parquet with the columns that the model's encoder knows.")],
     out: Annotated[Path, Option(help="The CSV to write: the same rows, with what is predicted.")],
     as_json: Json = False,
 ) -> None:
     """What a fitted model predicts for each row of a table: probabilities or values. Asks nobody."""
-    fitted, rows = import_fitting("saving").load(model), csv_file.read_csv(table)
+    fitted, rows = import_fitting("saving").load(model), tables.by_name(read_table(table))
     predicted = fitted.family.mean(fitted.scores(rows))  # Of a label that is 0 or 1, the probability of 1.
     outputs = range(len(fitted.theta))
     names = ["predicted"] if len(outputs) == 1 else [f"class {place}" for place in outputs]
     named = dict(zip(names, predicted.T, strict=True))
-    written = [Column.of(name, cells) for name, cells in (rows | named).items()]
+    written = [Column.of(name, cells) for name, cells in {**rows, **named}.items()]
     files.write(out, csv_file.to_csv(written).encode())
     print_result(
         {"out": str(out), "rows": len(predicted)}, as_json, f"{out}: {len(predicted)} rows predicted"

@@ -9,7 +9,7 @@ import typer
 from typer import Argument, Option
 
 from maskedlark.cli.error_handling import command
-from maskedlark.web import logs
+from maskedlark.web import child_process, logs
 from maskedlark.web.config import Serving
 
 Json = Annotated[bool, Option("--json", help="For programs: one JSON object.")]
@@ -52,10 +52,18 @@ def serve_command(app: typer.Typer, party: str, example: str) -> Callable[[Serve
                 Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"],
                 Option(case_sensitive=False, help="The least that is worth a line."),
             ] = "INFO",
+            stop_with_input: Annotated[
+                bool,
+                Option(
+                    "--stop-with-input", help="Stop when standard input ends: with a program that holds it."
+                ),
+            ] = False,
         ) -> None:
             # First of all: the logs of every service, and files that only their owner can read.
             logs.configure(app.info.name or party, log_level)
             os.umask(0o077)
+            if stop_with_input:
+                child_process.stop_with_input()
             changed = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
             run(config, lambda settings: settings.model_copy(update=changed))
 

@@ -9,6 +9,7 @@ from typer import Option
 
 from maskedlark.adserver import dates
 from maskedlark.adserver.client import CONFIDENCE, Client
+from maskedlark.adserver.errors import AskedBefore
 from maskedlark.adserver.query_arguments import Between, Options
 from maskedlark.adserver.requests import StoredRequest
 from maskedlark.adserver.table import Table
@@ -37,6 +38,9 @@ def query(
     noise: Noise = None,
     confidence: Annotated[float, Option(min=0, max=1, help="Of the intervals.")] = CONFIDENCE,
     explain: Annotated[bool, Option("--explain", help="Say what it would cost; spend nothing.")] = False,
+    again: Annotated[
+        bool, Option("--again", help="Ask for another answer to a question that was answered before.")
+    ] = False,
     pending: Annotated[
         bool, Option("--pending", help="List questions that were begun and not answered.")
     ] = False,
@@ -61,11 +65,23 @@ def query(
         else:
             asked = (value or [], by, filters)
             options = Options(datasets=dataset, noise=noise, epsilon=epsilon, confidence=confidence)
+            before = None if again else client.asked_before(*asked, **options)
             if explain:
                 explained = client.explain(*asked, **options)
                 typer.echo(explained.to_json() if as_json else str(explained))
+                if before is not None:
+                    typer.echo(_before(before), err=True)
+            elif before is not None:
+                raise AskedBefore(_before(before))
             else:
                 _show(client.query(*asked, **options), as_json)
+
+
+def _before(request: StoredRequest) -> str:
+    return (
+        f"the same was asked and answered {dates.shown(request.asked)} UTC: --resume {request.id} shows that "
+        "answer again and costs nothing; --again asks for another, which is charged"
+    )
 
 
 def _show(tables: Sequence[Table], as_json: bool) -> None:

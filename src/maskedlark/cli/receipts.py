@@ -9,6 +9,7 @@ from typer import Argument, Option
 
 from maskedlark.adserver.client import Client
 from maskedlark.adserver.remote_helper import MAX_RECEIPTS, fetch_receipts
+from maskedlark.adserver.spending import spending
 from maskedlark.cli.chains import open_client
 from maskedlark.cli.chains import verify as verify_chain
 from maskedlark.cli.error_handling import command, group
@@ -16,9 +17,11 @@ from maskedlark.cli.options import AdServerConfig, Json, Service, ServiceOrNone
 from maskedlark.cli.output import print_result
 from maskedlark.core.suggestions import did_you_mean
 from maskedlark.ledger import receipt, trail
+from maskedlark.ledger.budget import EpsilonPair
 from maskedlark.ledger.errors import BadReceipt
 from maskedlark.ledger.receipt import SignedReceipt
 from maskedlark.ledger.trail import Trail
+from maskedlark.ledger.wording import both
 from maskedlark.parameters.document import Document
 from maskedlark.web import files, pages
 from maskedlark.web.errors import StrangeAnswer, UnknownHelper
@@ -149,6 +152,7 @@ def _fields(verified: Trail, documents: Sequence[Document]) -> dict[str, Any]:
     receipts, spent, local = verified.receipts, verified.spent(), verified.local()
     used = {each.request: each.used_steps for each in receipts if isinstance(each, receipt.ClosedReceipt)}
     opened = [each for each in receipts if isinstance(each, receipt.OpenedReceipt)]
+    charges = {document.digest.hex(): _charged(verified, document) for document in documents}
     costs = [
         {
             "version": document.version,
@@ -168,15 +172,24 @@ def _fields(verified: Trail, documents: Sequence[Document]) -> dict[str, Any]:
         "receipts": len(receipts),
         "datasets_frozen": sum(isinstance(each, receipt.FrozenReceipt) for each in receipts),
         "questions_answered": sum(isinstance(each, receipt.ReleaseReceipt) for each in receipts),
-        "training_sessions": [_session(each, used.get(each.request)) for each in opened],
+        "training_sessions": [
+            _session(each, used.get(each.request), charges[each.parameters][each.number]) for each in opened
+        ],
         "receipts_lost": verified.lost,
         "spent": costs,
     }
 
 
-def _session(opened: receipt.OpenedReceipt, used: int | None) -> dict[str, Any]:
+def _charged(verified: Trail, document: Document) -> dict[int, EpsilonPair]:
+    """What each receipt under a document cost."""
+    spent = spending(verified.helper, document, verified.receipts)
+    return {each.number: each.epsilon for each in spent.entries}
+
+
+def _session(opened: receipt.OpenedReceipt, used: int | None, charged: EpsilonPair) -> dict[str, Any]:
     said = opened.model_dump(include={"request", "tag", "steps"})
-    return {**said, "used": used, "charged_epsilon": opened.balance.charged_epsilon}
+    figures = {"charged_epsilon": charged.adserver, "charged_coalition_epsilon": charged.coalition}
+    return {**said, "used": used, **figures}
 
 
 def _lines(fields: dict[str, Any]) -> Iterator[str]:
@@ -190,7 +203,8 @@ def _lines(fields: dict[str, Any]) -> Iterator[str]:
         yield f"{lost} receipts were lost, as the helper says: what they cost is not in the sums"
     for each in sessions:
         used = "open" if each["used"] is None else f"closed after {each['used']}"
-        charged = f"it was charged ε = {each['charged_epsilon']:.6g} when it was opened"
+        figures = both(each["charged_epsilon"], each["charged_coalition_epsilon"])
+        charged = f"it was charged ε = {figures} when it was opened"
         yield f"session {each['request'][:8]}… of {each['tag']}: {each['steps']} steps, {used}; {charged}"
     for cost in fields["spent"]:
         yield (

@@ -13,7 +13,10 @@ from maskedlark.cli import signals
 from maskedlark.cli.error_handling import command
 from maskedlark.cli.options import HelperCount, Several, Text
 from maskedlark.cli.output import print_result
-from maskedlark.features import csv_file
+from maskedlark.features.encoder import Encoder
+from maskedlark.features.kind_text import FORMS, typed_kind
+from maskedlark.features.kinds import Kind
+from maskedlark.features.table_file import read_table
 from maskedlark.simulate import simulation
 from maskedlark.simulate.drafts import RECIPE, TRAIN_RECIPE
 from maskedlark.simulate.errors import BadSimulation
@@ -30,15 +33,29 @@ app = typer.Typer()
     "--label bought --leave-out id",
 )
 def simulate(
-    table: Annotated[Path, Argument(help="A CSV file: a person a row, columns named in the first line.")],
+    table: Annotated[
+        Path,
+        Argument(help="CSV, also compressed, or Parquet: a person a row, columns named in the first line."),
+    ],
     folder: Annotated[Path, Option(help="Where everything is kept.")] = Path("play"),
     key: Annotated[Several, Option(help="A column to count by, which helpers read. Repeat for more.")] = None,
     value: Annotated[
         Several, Option(help="NAME=LOW..HIGH: a column to add up, bounds in public. Repeat.")
     ] = None,
     label: Annotated[Text, Option(help="The column to train on: 0 or 1, true or false.")] = None,
-    features: Annotated[Several, Option(help="Columns a model gets; else all that are nothing else.")] = None,
-    leave_out: Annotated[Several, Option(help="Columns that are no features.")] = None,
+    features: Annotated[
+        Several, Option(help="Columns a model gets, as in a,b,c; else all but secrets, dates and ids.")
+    ] = None,
+    leave_out: Annotated[Several, Option(help="Columns that are no features, as in a,b,c.")] = None,
+    kind: Annotated[
+        Several, Option(help=f"COLUMN=KIND: how a feature becomes bytes: {FORMS}. Repeat.")
+    ] = None,
+    encoder: Annotated[
+        Path | None, Option(help="An encoder of your own, as JSON, in place of kinds.")
+    ] = None,
+    drop_unlabelled: Annotated[
+        bool, Option("--drop-unlabelled", help="Leave out rows without a label, else refused.")
+    ] = False,
     tag: Annotated[str, Option(help="The model's name in the document.")] = simulation.TAG,
     helpers: HelperCount = 2,
     k: Annotated[
@@ -59,7 +76,7 @@ def simulate(
     with (
         signals.as_interrupts(),
         simulation.start(
-            csv_file.read_csv(table),
+            read_table(table),
             folder,
             keys=_listed(key),
             values=dict(map(_bounds, value or [])),
@@ -67,6 +84,9 @@ def simulate(
             tag=tag,
             features=_listed(features) if features else None,
             leave_out=_listed(leave_out),
+            kinds=dict(map(_kind, kind or [])),
+            encoder=None if encoder is None else Encoder.load(encoder),
+            drop_unlabelled=drop_unlabelled,
             helpers=helpers,
             k=k,
             epsilon=epsilon,
@@ -104,6 +124,13 @@ def _bounds(text: str) -> tuple[str, tuple[int, int]]:
         raise BadSimulation(
             f"--value {text}: say its bounds, whole numbers that all may know: --value {name}=0..100"
         ) from None
+
+
+def _kind(text: str) -> tuple[str, Kind]:
+    name, equals, kind = text.partition("=")
+    if not equals:
+        raise BadSimulation(f"--kind {text}: say which column and how, as in --kind {name}=hashed:64")
+    return name, typed_kind(kind)
 
 
 def _fields(started: Simulation) -> dict[str, Any]:

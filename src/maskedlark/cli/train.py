@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 import typer
 from typer import Argument, Option
 
+from maskedlark.cli import budget
 from maskedlark.cli.error_handling import command, import_extra
 from maskedlark.cli.fit import import_fitting
 from maskedlark.cli.options import Json, MostEpsilon, Noise
@@ -14,6 +15,7 @@ from maskedlark.cli.output import print_result, said_if_slow
 from maskedlark.errors import BadArguments
 from maskedlark.fitting import recipe as fits
 from maskedlark.ledger.receipt import Balance
+from maskedlark.ledger.wording import both
 from maskedlark.training import recipe as recipes
 from maskedlark.training.client import Client
 from maskedlark.training.errors import BadRun
@@ -32,10 +34,15 @@ def train(
     plan: Annotated[
         bool, Option("--plan", help="Say what it would cost and how noisy it would be; spend nothing.")
     ] = False,
+    delta: Annotated[
+        float | None, Option(min=0, help="Its part of the model's δ, instead of the recipe's.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Train a model on labels that nobody holds: shows the cost, trains, and saves it."""
     recipe = recipes.read(run)
+    if delta is not None:
+        recipe = recipe.model_copy(update={"delta": delta})
     with Client.from_config(recipe.adserver) as client:
         training, steppers = _making().training(recipe, client)
         if plan:
@@ -49,15 +56,16 @@ def train(
                 for each in steppers:
                     each.step()
         training.save(recipe.out)
+        document = training.sums.document
+        remaining, figures = budget.left(client, document)
     balances: dict[str, Balance] = {name: each.balance for name, each in training.receipts.items()}
     charged = {name: each.model_dump() for name, each in balances.items()}
     line = f"{recipe.out}: trained {training.plan().steps} steps"
     if balances:
-        # The largest charge and the smallest remainder of all helpers.
-        line += f"; charged ε = {max(each.charged_epsilon for each in balances.values()):.4g}"
-        line += f", left {min(each.left_epsilon for each in balances.values()):.4g}"
-    fields = {"plan": training.plan().figures(), "out": str(recipe.out), "charged": charged}
-    print_result(fields, as_json, line)
+        charged_epsilon = max(each.charged_epsilon for each in balances.values())
+        line += f"; charged ε = {both(charged_epsilon, training.plan().coalition_epsilon)}"
+    fields = {"plan": training.plan().figures(), "out": str(recipe.out), "charged": charged, "left": figures}
+    print_result(fields, as_json, line, remaining)
 
 
 @command(app, "evaluate run.toml --epsilon 0.5")
@@ -81,13 +89,15 @@ def evaluate(
             evaluation = import_fitting("evaluating").evaluate(client, fitted, **options)
         else:
             predictor = _making().trained(recipe)
-            held_out = {"held_out": recipe.held_out} if part != "all" else {}
+            held_out: dict[str, Any] = {"held_out": recipe.held_out} if part != "all" else {}
             evaluation = client.evaluate(predictor, part=part, **held_out, **options)
+        remaining, figures = budget.left(client, evaluation.answered.document)
     balance = evaluation.answered.balance
     labels = [_measures(label) for label in evaluation.labels]
-    print_result({"labels": labels, "balance": balance.model_dump()}, as_json, str(evaluation))
+    fields = {"labels": labels, "balance": balance.model_dump(), "left": figures}
+    print_result(fields, as_json, str(evaluation))
     if not as_json:
-        typer.echo(f"charged ε = {balance.charged_epsilon:.4g}, left {balance.left_epsilon:.4g}", err=True)
+        typer.echo(f"charged ε = {balance.charged_epsilon:.4g} against everybody; {remaining}", err=True)
 
 
 def _measures(label: object) -> dict[str, Any]:

@@ -1,13 +1,30 @@
 """Names that a user may have meant, for errors about unknown names."""
 
+import re
 from collections.abc import Iterable
-from difflib import get_close_matches
+from difflib import SequenceMatcher
+
+_NEAR = 0.6
+
+
+def nearest(name: str, known: Iterable[str], least: float = _NEAR) -> str | None:
+    """The most similar known name, by all of it or by one of its words; None if none is similar enough."""
+    wanted = name.casefold()
+
+    def likeness(other: str) -> tuple[float, float]:
+        whole, *parts = (
+            SequenceMatcher(None, wanted, each).ratio()
+            for each in (other.casefold(), *re.split(r"[\W_]+", other.casefold()))
+        )
+        return max(whole, *parts), whole
+
+    best = max(known, key=likeness, default=None)
+    return best if best is not None and likeness(best)[0] >= least else None
 
 
 def did_you_mean(name: str, known: Iterable[str], there: str = "there are") -> str:
     """The end of an error message: the nearest known name, if one is near, and all known names."""
     names = list(known)
-    folded = {each.casefold(): each for each in names}
-    near = get_close_matches(name.casefold(), folded, n=1)
+    near = nearest(name, names)
     listed = f"{there} {', '.join(names) or 'none'}"
-    return f"did you mean {folded[near[0]]!r}? {listed[0].upper()}{listed[1:]}" if near else listed
+    return listed if near is None else f"did you mean {near!r}? {listed[0].upper()}{listed[1:]}"

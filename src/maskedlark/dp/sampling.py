@@ -32,6 +32,11 @@ class Sampling(Settings):
             raise ValueError("a partition has a number of batches, nothing else does")
         return self
 
+    def expected(self, records: int) -> float:
+        """The expected number of records in a step."""
+        left = records * (1 - self.held_out)
+        return left / (self.batches or 1) if self.rate is None else left * self.rate
+
     def uses(self, steps: int) -> int:
         """How often one record may have been used in `steps` steps: once per epoch, else once per step."""
         return -(-steps // (self.batches or 1))

@@ -26,7 +26,7 @@ from maskedlark.exact.quantise import Quantised
 
 _HASH = b"maskedlark v2 cell"
 _AT_ONCE = 1 << 24
-"""The most sums of a layer in memory: a network may have as many outputs as records have bytes."""
+"""The most numbers of a layer in memory: records, and a network's outputs, may be 2^16 wide."""
 Cells = NDArray[np.int64]
 
 
@@ -82,8 +82,9 @@ class Hashed:
 
         One hash per row, also of equal ones: time must not tell which records a hidden part has.
         """
-        rows = np.ascontiguousarray(features[:, list(self.features)])
-        digests = [hashlib.sha256(_HASH + row.tobytes()).digest()[:8] for row in rows]
+        chosen = list(self.features)
+        blocks = (features[start : start + BLOCK, chosen] for start in range(0, len(features), BLOCK))
+        digests = (hashlib.sha256(_HASH + row.tobytes()).digest()[:8] for rows in blocks for row in rows)
         return np.array([int.from_bytes(each, "big") % self.count for each in digests], np.int64)
 
 
@@ -119,7 +120,7 @@ def _of_outputs(
     check_features(network, features)
     layout = forward_layout(network, weights)
     forward, exponent = Forward(layout, place), layout.layers[-1].sum_exponent
-    widest = max(layer.linear.outputs for layer in network.layers)
+    widest = max(max(layer.linear.inputs, layer.linear.outputs) for layer in network.layers)
     block = max(1, min(BLOCK, _AT_ONCE // widest))
     blocks: dict[int, list[Cells]] = {number: [np.empty(0, np.int64)] for number in partitions}
     with devices.exact(place):
@@ -132,5 +133,9 @@ def _of_outputs(
 
 def counts(of: Cells, masks: FieldArray, columns: Cells, shape: tuple[int, int]) -> FieldArray:
     """A share of how many records are in each cell and column: masks (n, m), columns (n, m) or (1, m)."""
-    group = of[:, None] * shape[1] + columns
-    return field.total_by(masks.ravel(), group.ravel(), shape[0] * shape[1]).reshape(shape)
+    total = np.zeros(shape[0] * shape[1], np.int64)
+    step = max(1, _AT_ONCE // masks.shape[1])
+    for some in (slice(start, start + step) for start in range(0, len(of), step)):
+        group = of[some, None] * shape[1] + (columns if len(columns) == 1 else columns[some])
+        total = field.add(total, field.total_by(masks[some].ravel(), group.ravel(), len(total)))
+    return total.reshape(shape)

@@ -21,6 +21,10 @@ _ADVICE = {
     nn.Conv2d: "convolution is not in the table of operations; use Linear",
     nn.Softmax: "end at the logits: the loss has its own",
 }
+ONE_CHAIN = (
+    "helpers compute one chain of layers: leave one path out, or train any model, as it is, on labels from "
+    "one release (docs/CELLS.md)"
+)
 _KNOWN = "there are Linear, ReLU, LeakyReLU, ELU, Sigmoid, Tanh, Dropout, Flatten, Identity"
 
 

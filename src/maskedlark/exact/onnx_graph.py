@@ -1,15 +1,19 @@
 """An ONNX file's nodes, constants, and path from the features to an output. Run by the ad server."""
 
-import math
-from typing import Any, NoReturn
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped,unused-ignore]
 from numpy.typing import NDArray
-from onnx import NodeProto, TensorProto, numpy_helper
+from onnx import NodeProto, TensorProto, ValueInfoProto, numpy_helper
 
+from maskedlark.exact import onnx_external, onnx_linear
 from maskedlark.exact.errors import ModelDoesNotFit
+from maskedlark.exact.onnx_advice import ADVICE
+from maskedlark.exact.onnx_nodes import argument, refuse
+from maskedlark.exact.onnx_shapes import FLOATS
 
 _VALUES = ("value", "value_float", "value_floats", "value_int", "value_ints")
 _DOMAINS = {"", "ai.onnx"}
@@ -18,14 +22,17 @@ _DOMAINS = {"", "ai.onnx"}
 class Graph:
     """One file's nodes and constants, by name."""
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes, folder: Path | None = None) -> None:
         try:
             self.model = onnx.load_from_string(data)
         except DecodeError as error:
             raise ModelDoesNotFit("the model", "is not an ONNX file; export it again") from error
+        onnx_external.embed(self.model, folder)
+        onnx_linear.rewrite(self.model)
         graph = self.model.graph
         self._name = str(graph.name or "the model")
         self._outputs = [str(value.name) for value in graph.output]
+        self._numeric = [str(value.name) for value in graph.output if _has_numbers(value)]
         self._constants: dict[str, TensorProto] = {tensor.name: tensor for tensor in graph.initializer}
         self._made = {name: node for node in graph.node for name in node.output}
         self._inputs = {value.name for value in graph.input} - {*self._constants}
@@ -34,20 +41,28 @@ class Graph:
                 self._constants[node.output[0]] = tensor
 
     def way(self, output: str | None) -> tuple[str, list[NodeProto]]:
-        """The input that an output (default: the only one) comes from, and the nodes between, in order."""
-        if output is None and len(self._outputs) != 1:
-            names = ", ".join(self._outputs) or "none"
-            raise ModelDoesNotFit(self._name, f"outputs: {names}; say which one to train")
+        """The input that an output comes from, and the nodes between, in order."""
         nodes: list[NodeProto] = []
-        name = output or self._outputs[0]
+        name = self._end(output)
         while (node := self._made.get(name)) is not None and len(nodes) <= len(self._made):
             if node.domain not in _DOMAINS and (node.domain, node.op_type) != ("ai.onnx.ml", "ZipMap"):
-                refuse(node, f"of {node.domain} is not in the table of operations; replace or drop it")
+                unknown = f"of {node.domain} is not in the table of operations; replace or drop it"
+                refuse(node, ADVICE.get(node.op_type, unknown))
             nodes.append(node)
             name = self._numbers(node)
         if name not in self._inputs:
             raise ModelDoesNotFit(name, "the way back from the output ends here, not at the model's features")
         return name, nodes[::-1]
+
+    def _end(self, output: str | None) -> str:
+        """The output to train: the one named, or the only one, or the only one of numbers, not classes."""
+        named = [output] if output is not None else self._outputs
+        if len(named) != 1:
+            named = self._numeric
+        if len(named) != 1 or named[0] not in self._outputs:
+            names = ", ".join(self._outputs) or "none"
+            raise ModelDoesNotFit(self._name, f'has outputs {names}; say which one to train: output = "NAME"')
+        return named[0]
 
     def _numbers(self, node: NodeProto) -> str:
         """The node's input that depends on the records."""
@@ -76,11 +91,8 @@ class Graph:
         """A tensor stored in the file, for a node that needs it."""
         if not self.holds(name):
             refuse(node, f"{name} is computed; make it a constant or a parameter")
-        tensor = self._constants[self.behind(name)]
-        if tensor.data_location == TensorProto.EXTERNAL:
-            raise ModelDoesNotFit(name, "is stored in another file; export with external_data=False")
         try:
-            return numpy_helper.to_array(tensor)
+            return numpy_helper.to_array(self._constants[self.behind(name)])
         except (KeyError, TypeError, ValueError) as error:  # KeyError: a type unknown to ONNX.
             raise ModelDoesNotFit(name, "is damaged; export the model again") from error
 
@@ -92,6 +104,12 @@ class Graph:
         return float(array.item())
 
 
+def _has_numbers(value: ValueInfoProto) -> bool:
+    """Whether an output is of floats, or of what ZipMap makes of them. A classifier's other is of classes."""
+    tensor = value.type.tensor_type
+    return value.type.HasField("sequence_type") or tensor.elem_type in FLOATS
+
+
 def _held(node: NodeProto) -> TensorProto | None:
     """The tensor of a Constant node, in any of its numeric forms."""
     for attribute in node.attribute:
@@ -99,34 +117,3 @@ def _held(node: NodeProto) -> TensorProto | None:
             value = onnx.helper.get_attribute_value(attribute)
             return value if isinstance(value, TensorProto) else numpy_helper.from_array(np.array(value))
     return None
-
-
-def refuse(node: NodeProto, change: str) -> NoReturn:
-    """Refuse a model, naming the node and what to change."""
-    raise ModelDoesNotFit(name_of(node), f"{node.op_type}: {change}")
-
-
-def name_of(node: NodeProto) -> str:
-    """The node's name, or its first output's."""
-    return str(node.name or (node.output[0] if node.output else node.op_type))
-
-
-def argument(node: NodeProto, place: int) -> str:
-    """The name of a required input."""
-    if len(node.input) <= place or not node.input[place]:
-        refuse(node, f"has no input {place}; export the model again")
-    return str(node.input[place])
-
-
-def optional(node: NodeProto, place: int) -> str | None:
-    """The name of an optional input."""
-    return str(node.input[place]) if len(node.input) > place and node.input[place] else None
-
-
-def attribute(node: NodeProto, name: str, default: float) -> float:
-    """A numeric attribute of the node."""
-    entry = next((entry for entry in node.attribute if entry.name == name), None)
-    value = default if entry is None else onnx.helper.get_attribute_value(entry)
-    if not isinstance(value, int | float) or not math.isfinite(value):
-        refuse(node, f"{name} is {value}; make it a finite number")
-    return float(value)

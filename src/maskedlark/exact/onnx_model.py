@@ -1,11 +1,13 @@
 """Reads an ONNX model from any framework as a chain of torch modules, to be trained. Run by the ad server.
 
 torch writes Gemm with the weight as (outputs, inputs); Keras and scikit-learn write MatMul and Add with the
-weight as (inputs, outputs). Models that do not fit are refused, naming the node and what to change.
-Only this, `onnx_graph` and `onnx_shapes` import `onnx`: helpers get the network, not the file.
+weight as (inputs, outputs); scikit-learn's linear models are one node (`onnx_linear`). Models that do not fit
+are refused, naming the node and what to change. Only the files `onnx_*` import `onnx`: helpers get the
+network, not the file.
 """
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,34 +15,35 @@ from numpy.typing import NDArray
 from onnx import NodeProto
 from torch import nn
 
+from maskedlark.exact import onnx_external
 from maskedlark.exact import onnx_shapes as shapes
 from maskedlark.exact.chain import Chain
 from maskedlark.exact.errors import ModelDoesNotFit
-from maskedlark.exact.onnx_graph import Graph, argument, attribute, name_of, optional, refuse
+from maskedlark.exact.onnx_advice import ADVICE, NOT_IN_TABLE, SCALED, TWO_PATHS
+from maskedlark.exact.onnx_graph import Graph
+from maskedlark.exact.onnx_nodes import argument, attribute, name_of, optional, refuse
 from maskedlark.exact.operations import ACTIVATIONS
 
-_NOT_IN_TABLE = "it is not in the table of operations; replace or drop it"
-_ADVICE = {
-    "BatchNormalization": "statistics of a batch make one record's gradient depend on others; drop it, "
-    "or fold it into the layer before it after training",
-    "LayerNormalization": _NOT_IN_TABLE,
-    "Conv": "convolution is not in the table of operations; use Gemm",
-    "Scaler": "features are bytes and stand for byte / 256; scale them before they become bytes",
-    "LinearClassifier": "export the model as MatMul and Add",
-    "TreeEnsembleClassifier": "a tree has no gradient; train a network",
-}
 _ACTIVATIONS = {kind.__name__: kind.module for kind in ACTIVATIONS}
 """The class names are ONNX's."""
 _SLOPES = {"LeakyRelu": (0.01,), "Elu": (1.0,)}
 """Defaults of omitted attributes."""
 
 
-def read(model: bytes, losses: Sequence[str], output: str | None = None) -> nn.Sequential:
+def load(path: Path, losses: Sequence[str], output: str | None = None) -> nn.Sequential:
+    """The model in a file, whose weights may be in another one beside it."""
+    return read(onnx_external.read_file(path.resolve()), losses, output, path.parent)
+
+
+def read(
+    model: bytes, losses: Sequence[str], output: str | None = None, folder: Path | None = None
+) -> nn.Sequential:
     """A model that fits, or an error that names the node. `output` picks one of several outputs.
 
     Losses: bce, mse or softmax, one per label. A last Sigmoid or Softmax is dropped: the loss includes it.
+    `folder`: where weights are that the model keeps in another file.
     """
-    graph = Graph(model)
+    graph = Graph(model, folder)
     features, nodes = graph.way(output)
     reader = _Reader(graph, losses, features)
     for node in nodes:
@@ -91,7 +94,7 @@ class _Reader:
         elif node.op_type in ("Softmax", "Concat"):
             self._finish(node)
         else:
-            refuse(node, _ADVICE.get(node.op_type, _NOT_IN_TABLE))
+            refuse(node, ADVICE.get(node.op_type, NOT_IN_TABLE))
 
     def _move(self, node: NodeProto) -> None:
         if node.op_type == "Cast" and int(attribute(node, "to", 0)) not in shapes.FLOATS:
@@ -127,8 +130,10 @@ class _Reader:
     def _add(self, node: NodeProto, product: nn.Linear | None) -> None:
         """Read the bias of the MatMul just before."""
         bias = next((name for name in node.input if self._graph.holds(name)), None)
-        if product is None or bias is None:
-            refuse(node, "is not a MatMul plus a constant; use Gemm")
+        if bias is None:
+            refuse(node, TWO_PATHS)
+        if product is None:
+            refuse(node, f"is not a MatMul plus a constant; use Gemm. Before the first layer: {SCALED}")
         self._add_bias(node, bias, product)
 
     def _add_bias(self, node: NodeProto, name: str, linear: nn.Linear) -> None:
@@ -156,14 +161,18 @@ class _Reader:
 
     def _finish(self, node: NodeProto) -> None:
         """Read a final Softmax of the only loss, or the two probabilities that scikit-learn writes."""
+        if node.op_type == "Concat" and not self._is_both(node):
+            refuse(node, TWO_PATHS)
         row = len(self._shapes.get(node.input[-1], ())) == 1 and attribute(node, "axis", -1) in (-1, 1)
         if not row or len(self._losses) != 1 or not self._modules:
             refuse(node, "at the output alone, over its last axis, for one loss; remove it")
         if node.op_type == "Softmax":
             if self._losses != ("softmax",) or not self._ends_in(nn.Linear):
-                refuse(node, "only on the last layer's sums, for a softmax loss; remove it")
-        elif self._losses != ("bce",) or not self._is_both(node) or not self._ends_in(nn.Sigmoid):
-            refuse(node, "only (1 - p, p) of a binary classifier's Sigmoid p; remove it")
+                refuse(
+                    node, 'only on the last layer\'s sums, for loss = "softmax"; name that loss, or remove it'
+                )
+        elif self._losses != ("bce",) or not self._ends_in(nn.Sigmoid):
+            refuse(node, 'the two probabilities of a binary classifier need loss = "bce"; name that loss')
         self._end = node
 
     def _ends_in(self, kind: type[nn.Module]) -> bool:

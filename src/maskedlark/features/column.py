@@ -5,8 +5,8 @@ cannot differ.
 """
 
 import math
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -30,10 +30,14 @@ class Column:
     values: list[Value]
     places: NDArray[np.intp]
     """Every row's index into `values`."""
+    lines: Sequence[int] | None = None
+    """Every row's line in the file that the table was read from."""
 
     @classmethod
     def of(cls, name: str, cells: Any) -> "Column":  # noqa: ANN401 - whatever a table holds its columns in
-        """From a sequence, a numpy array, or anything with `to_numpy`."""
+        """From a sequence, a numpy array, anything with `to_numpy`, or a column that was read already."""
+        if isinstance(cells, Column):
+            return replace(cells, name=name)
         if isinstance(cells, str | bytes) or not isinstance(cells, Iterable):
             raise TableDoesNotFit(f"column {name!r} is one value, not a sequence; for one row pass [row]")
         plain = _plain(name, cells)
@@ -55,6 +59,21 @@ class Column:
         """How many rows have each distinct value."""
         return np.bincount(self.places, minlength=len(self.values))
 
+    def cells(self) -> list[Value]:
+        """The value of every row."""
+        return [self.values[place] for place in self.places.tolist()]
+
+    def take(self, rows: NDArray[np.intp]) -> "Column":
+        """The column of these rows alone."""
+        used, places = np.unique(self.places[rows], return_inverse=True)
+        lines = None if self.lines is None else [self.lines[row] for row in rows.tolist()]
+        return Column(self.name, [self.values[place] for place in used.tolist()], places, lines)
+
+    def where(self, value: int) -> str:
+        """The first row that has a distinct value, for errors."""
+        row = int(np.flatnonzero(self.places == value)[0])
+        return f"row {row + 1}" if self.lines is None else f"line {self.lines[row]}"
+
     def present(self, read: Callable[[Value], T], change: str) -> list[T]:
         """`read` of every distinct value that is not missing. Errors name the row of an unreadable value."""
         there = []
@@ -66,7 +85,7 @@ class Column:
         else:
             return there
         # Raised out here: the cause would show the value, and its row is enough to find it.
-        raise ColumnDoesNotFit(self.name, int(np.flatnonzero(self.places == place)[0]), change)
+        raise ColumnDoesNotFit(self.name, self.where(place), change)
 
 
 def texts(column: Column) -> list[str]:

@@ -2,35 +2,66 @@
 
 import csv
 import io
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from itertools import chain, count, islice
 from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+import numpy as np
 
 from maskedlark.features.column import Column, text
 from maskedlark.features.errors import TableDoesNotFit
 
 _SEPARATORS = ",;\t"
+_BLOCK = 4096
+"""Rows held as rows; all others are held as columns, each text once."""
 
 
-def read_csv(path: Path) -> dict[str, list[str]]:
-    """Columns by name, from the first line. Errors name the line."""
-    try:
-        content = path.read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise TableDoesNotFit(f"{path} is no text in UTF-8: save it as CSV in UTF-8") from None
-    # Not `splitlines`, which also splits at form feeds and Unicode separators inside cells.
-    first = next(io.StringIO(content, newline=""), "")
+class Row(NamedTuple):
+    """A row, and the line that it ends in."""
+
+    line: int
+    cells: list[str]
+
+
+def read_csv(path: Path, file: BinaryIO | None = None) -> dict[str, Column]:
+    """Columns by name, from the first line. Errors name the line. `file`: its content, decompressed."""
+    with file or path.open("rb") as opened:
+        lines = io.TextIOWrapper(opened, "utf-8-sig", newline="")
+        try:
+            return _read(path, lines)
+        except UnicodeDecodeError:
+            raise TableDoesNotFit(f"{path} is no text in UTF-8: save it as CSV in UTF-8") from None
+
+
+def _read(path: Path, lines: Iterator[str]) -> dict[str, Column]:
+    first = next(lines, "")
     separator = max(_SEPARATORS, key=first.count)  # Ties go to the comma, which is first.
-    reader = csv.reader(io.StringIO(content, newline=""), delimiter=separator, strict=True)
+    reader = csv.reader(chain([first], lines), delimiter=separator, strict=True)
     try:
         header = next(reader, [])
         if fault := next(_header_faults(path, header), None):
             raise TableDoesNotFit(fault)
-        rows = [_row(path, reader.line_num, row, len(header)) for row in reader if row]
+        rows = (_row(path, reader.line_num, row, len(header)) for row in reader if row)
+        return _columns(path, header, rows)
     except csv.Error as error:
         raise TableDoesNotFit(f"{path}, line {reader.line_num}: {error}") from None
-    if not rows:
+
+
+def _columns(path: Path, header: Sequence[str], rows: Iterator[Row]) -> dict[str, Column]:
+    # A missing text gets the next number: all of this loops in C.
+    distinct: list[defaultdict[str, int]] = [defaultdict(count().__next__) for _ in header]
+    places: list[list[np.ndarray[tuple[int], np.dtype[np.intp]]]] = [[] for _ in header]
+    lines: list[int] = []
+    while block := list(islice(rows, _BLOCK)):
+        lines += [row.line for row in block]
+        for column, cells in enumerate(zip(*(row.cells for row in block), strict=True)):
+            places[column].append(np.array([*map(distinct[column].__getitem__, cells)], np.intp))
+    if not lines:
         raise TableDoesNotFit(f"{path} has no rows below its first line, which names the columns")
-    return dict(zip(header, map(list, zip(*rows, strict=True)), strict=True))
+    read = zip(header, distinct, places, strict=True)
+    return {name: Column(name, [*texts], np.concatenate(found), lines) for name, texts, found in read}
 
 
 def _header_faults(path: Path, header: list[str]) -> Iterator[str]:
@@ -45,12 +76,12 @@ def _header_faults(path: Path, header: list[str]) -> Iterator[str]:
             yield f"{path} names column {name!r} twice: rename one of them"
 
 
-def _row(path: Path, line: int, row: list[str], wanted: int) -> list[str]:
+def _row(path: Path, line: int, row: list[str], wanted: int) -> Row:
     if len(row) != wanted:
         raise TableDoesNotFit(
             f"{path}, line {line}: {len(row)} cells, and the first line names {wanted} columns"
         )
-    return row
+    return Row(line, row)
 
 
 def to_csv(columns: Sequence[Column]) -> str:

@@ -1,8 +1,8 @@
 """What the encoder refuses. A message names column and row, never the value."""
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 
+from maskedlark.core.suggestions import nearest
 from maskedlark.errors import DecodeError, NotDeclared
 
 
@@ -14,18 +14,17 @@ class UnknownColumn(NotDeclared):
     """A column that the table does not have."""
 
     def __init__(self, name: str, there: Iterable[object]) -> None:
-        folded = {column.casefold(): column for column in there if isinstance(column, str)}
-        near = get_close_matches(name.casefold(), folded, n=1, cutoff=0)
-        hint = f"the nearest is {folded[near[0]]!r}" if near else "it has none at all"
+        near = nearest(name, [column for column in there if isinstance(column, str)], least=0)
+        hint = "it has none at all" if near is None else f"the nearest is {near!r}"
         super().__init__(f"the table has no column {name!r}; {hint}")
 
 
 class ColumnDoesNotFit(NotDeclared):
-    """A column, or one value of it, that its kind cannot encode."""
+    """A column, or one value of it, that its kind cannot encode. Names the row or line, from 1."""
 
-    def __init__(self, column: str, row: int | None, change: str) -> None:
-        place = f"column {column!r}" if row is None else f"column {column!r}, row {row}"
-        super().__init__(f"{place}: {change}")
+    def __init__(self, column: str, place: str | None, change: str) -> None:
+        where = f"column {column!r}" if place is None else f"column {column!r}, {place}"
+        super().__init__(f"{where}: {change}")
 
 
 class NotAnEncoder(DecodeError):

@@ -50,6 +50,11 @@ class Fitted(BaseModel, ABC):
         """What its bytes stand for, without the indicator; by default the column's own name."""
         return [self.name]
 
+    @property
+    @abstractmethod
+    def how(self) -> str:
+        """How a value becomes bytes, in words."""
+
     @abstractmethod
     def encode_distinct(self, column: Column) -> tuple[Rows, NDArray[np.bool_]]:
         """The bytes of every distinct value (v, w), without the indicator, and which are missing."""
@@ -115,6 +120,11 @@ class BooleanColumn(Fitted):
 
     kind: Literal["boolean"] = "boolean"
 
+    @property
+    def how(self) -> str:
+        """Yes or no."""
+        return "yes or no"
+
     def encode_distinct(self, column: Column) -> tuple[Rows, NDArray[np.bool_]]:
         """One byte each."""
         rows = np.zeros((len(column.values), 1), np.uint8)
@@ -172,6 +182,11 @@ class OneHotColumn(Fitted):
             raise ValueError("a category is named twice")
         return categories
 
+    @property
+    def how(self) -> str:
+        """How many categories."""
+        return f"{len(self.categories)} categories, and all others"
+
     def own_names(self) -> list[str]:
         """One per category, then the others'."""
         return [*(f"{self.name} = {category}" for category in self.categories), f"{self.name} is other"]
@@ -225,6 +240,11 @@ class HashedColumn(Fitted):
         if not _is_salt(salt):
             raise ValueError(f"a salt has at most {MAX_SALT} bytes")
         return salt
+
+    @property
+    def how(self) -> str:
+        """How many buckets."""
+        return f"categories, hashed into {self.buckets} buckets"
 
     def own_names(self) -> list[str]:
         """One per bucket."""

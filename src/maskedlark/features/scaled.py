@@ -90,6 +90,11 @@ class ScaledColumn(Fitted):
     fill: int = Field(ge=0, le=ON)
     """The byte of a missing number: the fitted median's."""
 
+    @property
+    def how(self) -> str:
+        """The range."""
+        return f"number from {self.low:g} to {self.high:g}"
+
     @model_validator(mode="after")
     def _ascending(self) -> Self:
         # NaN fails every comparison, so it is refused here too.

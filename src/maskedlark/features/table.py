@@ -13,7 +13,7 @@ Arrow table; a numpy structured array."""
 
 def read(table: Table, wanted: Sequence[str] | None = None, leave_out: Collection[str] = ()) -> list[Column]:
     """The wanted columns in that order, or all but those left out. Other columns' values are not read."""
-    source = _by_name(table, wanted)
+    source = by_name(table, wanted)
     names = [name for name in (source if wanted is None else wanted) if name not in leave_out]
     if not all(isinstance(name, str) for name in names):
         raise TableDoesNotFit("a column's name is a text; rename the others")
@@ -27,7 +27,8 @@ def read(table: Table, wanted: Sequence[str] | None = None, leave_out: Collectio
     return columns
 
 
-def _by_name(table: Table, wanted: Sequence[str] | None) -> Mapping[str, Any]:
+def by_name(table: Table, wanted: Sequence[str] | None = None) -> Mapping[str, Any]:
+    """Cells by column name, not read yet."""
     if isinstance(table, Mapping):
         return table
     names = getattr(getattr(table, "dtype", None), "names", None) or getattr(table, "column_names", None)
@@ -41,19 +42,19 @@ def _by_name(table: Table, wanted: Sequence[str] | None) -> Mapping[str, Any]:
 
 
 def _from_rows(rows: list[Any], wanted: Sequence[str] | None) -> Mapping[str, Any]:
-    for number, row in enumerate(rows):
+    for number, row in enumerate(rows, start=1):
         if not isinstance(row, Mapping):
             raise TableDoesNotFit(f"row {number} is no mapping from column name to value")
         # csv.DictReader puts the cells that have no column under None.
         if None in row:
             raise TableDoesNotFit(f"row {number} has more cells than the header; is a comma unquoted?")
     names = list(wanted if wanted is not None else rows[0] if rows else ())
-    for number, row in enumerate(rows):
+    for number, row in enumerate(rows, start=1):
         lacking = next((name for name in names if name not in row), None)
-        if lacking is not None and number == 0:
+        if lacking is not None and number == 1:
             raise UnknownColumn(lacking, row)
         if lacking is not None or (wanted is None and len(row) != len(names)):
             raise TableDoesNotFit(
-                f"row {number} has other columns than row 0; use None where a value is missing"
+                f"row {number} has other columns than row 1; use None where a value is missing"
             )
     return {name: [row[name] for row in rows] for name in names}

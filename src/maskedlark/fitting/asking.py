@@ -33,6 +33,8 @@ from maskedlark.parameters.settings import Label, Mechanism, TrainedModel
 from maskedlark.training.predictor import check_encoder
 
 FRACTION = 16
+MAX_COEFFICIENTS = 10_000
+"""Of all classes together: their errors take ten gigabytes, after the charge."""
 _DIGITS = 3
 """Of a clip that is chosen: rounding in floats must not make another question."""
 RATE, SPREAD = 0.15, 1.5
@@ -87,7 +89,15 @@ class Question:
         # As bytes go, some thousand rows tell a map as well as all.
         sample = self.rows[:: -(-len(self.rows) // design.SAMPLE)]
         reference = Reference(sample, self.names, self.settings.seed)
-        return tuple(each for map_ in self._maps(sample) for each in self._tried(map_, sample, reference))
+        outputs = len(self.space) if self.family is SOFTMAX else 1
+        most = MAX_COEFFICIENTS // outputs - 1
+        fitting = [map_ for map_ in self._maps(sample) if len(map_.bias) <= most]
+        if not fitting:
+            raise BadArguments(
+                f"{outputs} classes leave room for a map of {max(most, 0)} numbers, and this one has more: "
+                "give map= of fewer, or take CellLabels"
+            )
+        return tuple(each for map_ in fitting for each in self._tried(map_, sample, reference))
 
     @cached_property
     def chosen(self) -> Candidate:

@@ -170,13 +170,11 @@ class CellPlan:
 
     def __str__(self) -> str:
         paid = self.explained
-        left = f"{paid.left_epsilon:.4g} is left" if paid.fits else "more than is left"
         return (
             f"labels counted in {self.cells:,} cells of {self.size:,.0f} records on average; "
             f"{self.records:,} records, of which {self.real_records:,.0f} are expected to be real; "
             f"{self.rows:,} rows here\n"
-            f"ε = {self.epsilon or 0.0:.4g} against the ad server and against it with all helpers but one; "
-            f"{left}\n"
+            f"{paid.cost}\n"
             f"{paid.kind} noise of {paid.helpers} helpers: a count is off by {self.deviation:.3g}, a label's "
             f"share in a cell by {self.deviation / self.size:.2g} (standard errors). Nothing was spent"
         )

@@ -8,6 +8,10 @@ import numpy as np
 from maskedlark.adserver.explanation import Explained
 from maskedlark.fitting.asking import Question
 from maskedlark.functions.moments import Moments
+from maskedlark.training.plan import HOPELESS
+
+_NOTHING = 0.02
+"""Of the assumed truth's variance: an AUC of hardly more than 0.5."""
 
 
 @dataclass(frozen=True)
@@ -47,17 +51,24 @@ class FitPlan:
     @property
     def fits(self) -> bool:
         """Whether helpers would answer: within the budget, and within what training may cost."""
-        fitting = self.explained.noise_that_fits
-        return self.explained.fits and fitting is not None and fitting <= self.noise
+        return self.explained.fits
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether the release is expected to explain next to nothing."""
+        return self.share < _NOTHING
 
     def figures(self) -> dict[str, Any]:
         """The plan's figures, for programs."""
         return {
             "epsilon": self.epsilon,
-            "coalition_epsilon": self.epsilon,
+            "coalition_epsilon": self.explained.charged_coalition_epsilon,
             "delta": self.delta,
             "left_epsilon": self.explained.left_epsilon,
+            "left_training_epsilon": self.explained.left_training_epsilon,
+            "left_training_coalition_epsilon": self.explained.left_training_coalition_epsilon,
             "fits": self.fits,
+            "hopeless": self.is_hopeless,
             "noise": self.noise,
             "noise_that_fits": self.explained.noise_that_fits,
             "map": self.map,
@@ -75,8 +86,6 @@ class FitPlan:
 
     def __str__(self) -> str:
         paid = self.explained
-        left = f"{paid.left_epsilon:.4g} is left" if self.fits else "more than is left"
-        fits = "" if self.fits or paid.noise_that_fits is None else f"; noise {paid.noise_that_fits:.4g} fits"
         best: dict[str, float] = {}
         for map_, _, share in self.others:
             best[map_] = max(share, best.get(map_, 0.0))
@@ -84,8 +93,7 @@ class FitPlan:
         lines = [
             f"one release of {self.width} numbers per output over {self.records:,} records, of which "
             f"{self.real_records:,.0f} are expected to be real; {self.rows:,} rows here",
-            f"ε = {self.epsilon or 0.0:.4g} against the ad server and against it with all helpers but one, "
-            f"δ = {self.delta:.3g}; {left}{fits}",
+            f"{paid.cost}; δ = {self.delta:.3g}",
             f"{paid.kind} noise of {self.noise:g} times the sensitivity from each of {paid.helpers} helpers",
             f"map: {self.map}, rows clipped to {self.clip:g}; explains {self.share:.0%} of {self.assumed}"
             + (f" (others: {instead})" if instead else ""),
@@ -93,6 +101,8 @@ class FitPlan:
         if self.auc is not None:
             lines.append(f"AUC {self.auc[0]:.3f} ± {self.auc[1]:.3f}, simulated under that assumption")
         lines.append(f"standard error of a coefficient {self.coefficient_error:.3g}. Nothing was spent")
+        if self.is_hopeless:
+            lines.append(HOPELESS)
         return "\n".join(lines)
 
 

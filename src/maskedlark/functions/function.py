@@ -91,6 +91,9 @@ class Query(ABC):
     """The model whose records are queried; None to aggregate."""
     part: Part | None = None
     """Which of the records are queried; None for all."""
+    may_lack_rows: bool = False
+    """Whether rows of more records than a release may be over are left out, as those below k are. If not,
+    all records together must be few enough."""
 
     @property
     @abstractmethod

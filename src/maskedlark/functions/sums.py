@@ -89,6 +89,11 @@ class SumsQuery(Query):
         columns = tuple(self._column(name) for name in self.arguments.values)
         return tuple(TableSchema(keys, columns) for keys in self.arguments.by)
 
+    @property
+    def may_lack_rows(self) -> bool:  # type: ignore[override]
+        """Unless a row is over all records, whatever their keys."""
+        return all(schema.by or self.arguments.where for schema in self.schemas)
+
     def share(self, datasets: Sequence[Records], k: int) -> list[Table]:
         """Groups of at least k records, in the order of their keys."""
         measured = [records for records in datasets if isinstance(records, AggregateRecords)]

@@ -1,5 +1,7 @@
 """Errors of a helper's files and keys, and refusals that no other service has."""
 
+from pathlib import Path
+
 from maskedlark.errors import MaskedLarkError, Refused
 from maskedlark.ledger.errors import LedgerBehind
 from maskedlark.web import problem
@@ -8,6 +10,13 @@ from maskedlark.web.errors import BadKeyFile, CorruptCache
 
 class FolderInUse(MaskedLarkError):
     """Another process runs on the helper's folder: stop it first, or name another folder."""
+
+    def __init__(self, folder: Path, pid: str = "") -> None:
+        self.pid = pid if pid.isdecimal() else ""
+        which, stop = (f", {self.pid},", f" with `kill {self.pid}`") if self.pid else ("", "")
+        super().__init__(
+            f"another process{which} runs on {folder}: stop it{stop}, and try again, or give another folder"
+        )
 
 
 class Busy(MaskedLarkError):

@@ -4,7 +4,7 @@ import math
 
 from maskedlark.dp import intervals
 from maskedlark.functions.function import Column
-from maskedlark.ledger.budget import Spent
+from maskedlark.ledger.budget import TRAINING, TRAINING_COALITION, Spent
 from maskedlark.release.messages import (
     ExplainedColumn,
     ExplainedCost,
@@ -20,6 +20,8 @@ CONFIDENCE = 0.95
 def of(explained: Explained) -> Explanation:
     """For the ad server, before it really asks. Run by a helper."""
     checked, cost, document = explained.query, explained.cost, explained.query.scope.document
+    is_training = checked.query.tag is not None
+    left = {each.of: _finite(each.left) for each in cost.limits if is_training}
     return Explanation(
         function=checked.request.function,
         records=checked.records,
@@ -30,9 +32,12 @@ def of(explained: Explained) -> Explanation:
         cost=ExplainedCost(
             before=_spent(cost.before),
             after=_spent(cost.after),
-            charged_epsilon=_finite(max(0.0, cost.after.epsilon - cost.before.epsilon)),
+            charged_epsilon=_finite(cost.charged.adserver),
+            charged_coalition_epsilon=_finite(cost.charged.coalition),
             charged_delta=max(0.0, cost.after.delta - cost.before.delta),
             left_epsilon=_finite(cost.left),
+            left_training_epsilon=left.get(TRAINING),
+            left_training_coalition_epsilon=left.get(TRAINING_COALITION),
             left_delta=document.budget.delta - cost.after.delta,
         ),
         noise_that_fits=explained.noise_that_fits,
@@ -45,7 +50,9 @@ def of(explained: Explained) -> Explanation:
 
 
 def _spent(spent: Spent) -> ExplainedSpending:
-    return ExplainedSpending(epsilon=_finite(spent.epsilon), delta=spent.delta)
+    return ExplainedSpending(
+        epsilon=_finite(spent.epsilon), coalition_epsilon=_finite(spent.coalition), delta=spent.delta
+    )
 
 
 def _column(checked: CheckedQuery, column: Column) -> ExplainedColumn:

@@ -40,6 +40,7 @@ from maskedlark.web.errors import (
     FreezeMismatch,
     NotAccepted,
     TooFewToFreeze,
+    TooManyToFreeze,
     UnknownDataset,
 )
 from maskedlark.wire import datasets
@@ -133,6 +134,17 @@ def _valid(row: ChunkRow) -> NDArray[np.bool_]:
     return datasets.unpack(row.valid.hex(), row.parts)
 
 
+def check_size(contents: Contents, document: Document) -> None:
+    """Refuse what nobody could ask about: a report is in one dataset, and a frozen one never changes."""
+    for tag, records in contents.records.items():
+        if records > document.max_records:
+            of = f" of {tag}" if tag else ""
+            raise TooManyToFreeze(
+                f"the dataset has {records} records{of}, and the document allows {document.max_records} in "
+                "one release: abort it, and select them by shorter times"
+            )
+
+
 def fingerprint(request: FreezeRequest) -> bytes:
     """The digest by which a repeated request is recognised."""
     return hashlib.sha256("\n".join(request.accepted).encode()).digest()
@@ -202,6 +214,7 @@ class Freezer:
                 merged = merge(folder, target, document, purpose, agreed)
                 if wanted.digest not in (None, merged.digest.hex()):
                     raise FreezeMismatch("this helper computes another digest: nothing was frozen")
+                check_size(merged.contents, document)
                 if merged.expires <= self._context.now():
                     raise Expired("a report of this dataset is past its lifetime: abort it, send the others")
                 undo.pop_all()

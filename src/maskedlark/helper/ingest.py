@@ -7,8 +7,6 @@ chunks and write what they hold; the requesting process claims the ids and answe
 import hashlib
 import json
 import multiprocessing
-import os
-import signal
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -32,6 +30,7 @@ from maskedlark.helper.errors import BeforeRecovery, IngestInterrupted, Replayed
 from maskedlark.helper.tables import CHUNKS, DATASETS, OPEN, DatasetRow
 from maskedlark.parameters.document import Document
 from maskedlark.storage.errors import StorageUnavailable
+from maskedlark.web.child_process import follow_parent
 from maskedlark.web.errors import AlreadyFrozen
 from maskedlark.wire import datasets as wire
 from maskedlark.wire.acceptance import Terms
@@ -96,23 +95,9 @@ class ChunkWorkers:
         with self._lock:
             if self._pool is None:
                 self._pool = ProcessPoolExecutor(
-                    self._workers, multiprocessing.get_context("spawn"), _follow_the_parent
+                    self._workers, multiprocessing.get_context("spawn"), follow_parent
                 )
             return self._pool
-
-
-def _follow_the_parent() -> None:
-    """A killed helper leaves no worker behind, which would hold its keys. Run by a worker."""
-    # Ctrl-C reaches the whole group. The helper first finishes its requests, then ends its workers.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent = multiprocessing.parent_process()
-    assert parent is not None, "a worker was started by somebody"
-
-    def wait() -> None:
-        parent.join()
-        os._exit(1)
-
-    threading.Thread(target=wait, daemon=True).start()
 
 
 class ChunkIngest:

@@ -7,15 +7,16 @@ over its *streams* (aggregation, and every model), of the stream's most expensiv
 There are two figures: against the ad server alone, and against anyone who knows the batches. Only training
 sessions make them differ. In a dataset, single releases compose, and each session's charge
 adds its own ε and δ, even if sessions are concurrent or opened by what was seen before. Where sessions can be
-opened, half of a model's δ is for them. Whoever asks divides the ε by what was seen: single Gaussian
+opened, half of a model's δ is for them, and a session that states none takes a part of it, so that several
+find room. Whoever asks divides the ε by what was seen: single Gaussian
 releases have their closed form only where nothing else draws on it (`Account.mixed`).
 """
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from maskedlark.core.purpose import Purpose
 from maskedlark.dp import accountant
@@ -30,10 +31,13 @@ from maskedlark.dp.session_charge import (
 )
 from maskedlark.errors import NotDeclared, ReleaseRefused
 from maskedlark.ledger.errors import BudgetExhausted, DeltaExhausted
+from maskedlark.ledger.wording import both
 from maskedlark.parameters.document import Document
 
 Stream = str | None
 """The tag of a model; None for the report to aggregate."""
+SESSIONS = 8
+"""A session that states no δ takes this part of what sessions of a model share: there is room for as many."""
 
 
 class Spent(NamedTuple):
@@ -46,23 +50,69 @@ class Spent(NamedTuple):
     """The ε for known batches: against the ad server with all helpers but one, or a curious helper."""
 
 
-class Cost(NamedTuple):
-    """What a release changes: spent before and after it, and what would be left."""
-
-    before: Spent
-    after: Spent
-    left: float
-
-
 class EpsilonPair(NamedTuple):
     """An ε against the ad server alone, and one against an adversary who knows the batches."""
 
     adserver: float
     coalition: float
 
-    def within(self, most: "EpsilonPair") -> bool:
-        """Whether neither exceeds the other pair's."""
-        return self.adserver <= most.adserver and self.coalition <= most.coalition
+    def __str__(self) -> str:
+        return both(*self)
+
+
+class Limit(NamedTuple):
+    """One of a document's ceilings, and how much of it a source may have cost."""
+
+    of: str
+    """What it limits, in words."""
+    against: Literal["adserver", "coalition"]
+    epsilon: float
+    spent: float
+
+    @property
+    def left(self) -> float:
+        """Below 0 if more was spent."""
+        return self.epsilon - self.spent
+
+    def __str__(self) -> str:
+        return f"{self.left:.4g} of {self.epsilon:g} is left of {self.of}"
+
+
+BUDGET = "a source's budget"
+TRAINING = "what training may cost against the ad server"
+TRAINING_COALITION = "what training may cost against the ad server with all helpers but one"
+
+
+class Cost(NamedTuple):
+    """What a release changes: spent before and after it, and what would be left."""
+
+    before: Spent
+    after: Spent
+    left: float
+    """Of a source's budget."""
+    limits: tuple[Limit, ...] = ()
+    """All ceilings, after it."""
+
+    @property
+    def charged(self) -> EpsilonPair:
+        """By how much a source costs more."""
+        return EpsilonPair(
+            max(0.0, self.after.epsilon - self.before.epsilon),
+            max(0.0, self.after.coalition - self.before.coalition),
+        )
+
+
+class StreamSpent(NamedTuple):
+    """What was spent of one stream: the ε of its most expensive dataset, and the δ of its sessions."""
+
+    stream: Stream
+    spent: EpsilonPair
+    single_delta: float
+    """The δ at which single releases are accounted."""
+    session_delta: float
+    """The δ that all sessions over one dataset share …"""
+    session_delta_left: float
+    """… and what is left of it, in the dataset where the least is."""
 
 
 @dataclass(frozen=True)
@@ -135,32 +185,67 @@ class Account:
     def cost(self, change: Entry | SessionRefund | None) -> Cost:
         """What a release, an opening or a closing would change, whether or not it fits."""
         after = self._total(self._costs(change))
-        return Cost(self.spent(), after, self._document.budget.epsilon - after.epsilon)
+        return Cost(self.spent(), after, self._document.budget.epsilon - after.epsilon, self.limits(change))
+
+    def limits(self, change: Entry | SessionRefund | None = None) -> tuple[Limit, ...]:
+        """Every ceiling, with what was spent of it, optionally with one more change."""
+        streams, budget = _dearest_by_stream(self._costs(change)), self._document.budget.epsilon
+        limits = [Limit(BUDGET, "adserver", budget, _sum(streams.values()).adserver)]
+        if self._document.training is not None:
+            spent, most = _sum(_of_models(streams)), self._document.training
+            limits.append(Limit(TRAINING, "adserver", most.adserver.epsilon, spent.adserver))
+            limits.append(Limit(TRAINING_COALITION, "coalition", most.coalition.epsilon, spent.coalition))
+        return tuple(limits)
+
+    def streams(self) -> list[StreamSpent]:
+        """What was spent of every declared stream."""
+        dearest = _dearest_by_stream(self._costs())
+        named = [None] if self._document.values else []
+        return [
+            StreamSpent(
+                stream,
+                dearest.get(stream, _NOTHING),
+                self.delta(stream),
+                self.courses_delta(stream),
+                self._delta_left(stream, [place.dataset for place in self._charged]),
+            )
+            for stream in (*named, *self._document.declared_models)
+        ]
 
     def fits(self, entry: Entry) -> bool:
         """Whether a release or session stays within the budget, and training within its ceilings."""
-        streams = _dearest_by_stream(self._costs(entry))
-        training = _sum(figures for stream, figures in streams.items() if stream is not None)
-        spent = _sum(streams.values()).adserver <= self._document.budget.epsilon * (1 + self._slack)
-        return spent and training.within(self._ceilings()) and self._delta_fits(entry)
+        more = 1 + self._slack
+        within = all(each.spent <= each.epsilon * more for each in self.limits(entry))
+        return within and self._delta_fits(entry)
 
     def refusal(self, entry: Entry) -> ReleaseRefused:
-        """Why a release does not fit: its cost, what is left, and what would fit. Slow."""
+        """Why a release does not fit: its cost, what is left of what, and what would fit. Slow."""
         if not self._delta_fits(entry):
-            left = self._delta_left(entry.stream, entry.datasets)
-            return DeltaExhausted(
-                left, entry.charge.delta if isinstance(entry.charge, SessionCharge) else 0.0
-            )
-        room, costs, after = self._room(entry.stream), self._costs(), self._costs(entry)
-        places = [_Place(entry.stream, dataset) for dataset in entry.datasets]
-        dearest = _dearest(costs.get(place, _NOTHING) for place in places)
-        noise = self.noise_that_fits(entry)
-        if _dearest(after[place] for place in places).adserver > room.adserver:
-            wanted = self._total(after).epsilon - self._total(costs).epsilon
-            return BudgetExhausted(max(0.0, room.adserver - dearest.adserver), wanted, noise)
-        wanted = self._total(after).coalition - self._total(costs).coalition
-        left = max(0.0, room.coalition - dearest.coalition)
-        return BudgetExhausted(left, wanted, noise, of="what training may cost against a coalition")
+            left, charge = self._delta_left(entry.stream, entry.datasets), entry.charge
+            return DeltaExhausted(left, charge.delta if isinstance(charge, SessionCharge) else 0.0)
+        over = [each for each in self.limits(entry) if each.spent > each.epsilon]
+        left, limit = min((self._left(entry.stream, entry.datasets, each), each) for each in over)
+        wanted = self.cost(entry).charged
+        return BudgetExhausted(
+            left, wanted.adserver, self.noise_that_fits(entry), wanted.coalition, limit.of, limit.epsilon
+        )
+
+    def room(self, stream: Stream, datasets: Sequence[bytes]) -> EpsilonPair:
+        """The most that one more release over these datasets may cost."""
+        limits = [each for each in self.limits() if stream is not None or each.of == BUDGET]
+        left = [(each.against, self._left(stream, datasets, each)) for each in limits]
+        return EpsilonPair(
+            min(room for against, room in left if against == "adserver"),
+            min((room for against, room in left if against == "coalition"), default=math.inf),
+        )
+
+    def _left(self, stream: Stream, datasets: Iterable[bytes], limit: Limit) -> float:
+        """What these datasets may still cost under one ceiling."""
+        costs = self._costs()
+        streams = _dearest_by_stream(costs)
+        streams[stream] = _dearest(costs.get(_Place(stream, each), _NOTHING) for each in datasets)
+        counted = streams.values() if limit.of == BUDGET else _of_models(streams)
+        return max(0.0, limit.epsilon - float(getattr(_sum(counted), limit.against)))
 
     def add(self, changes: Iterable[Entry | SessionRefund]) -> None:
         """Count releases and sessions. The caller checks them: what was released counts in any case."""
@@ -208,6 +293,10 @@ class Account:
         """The δ that all courses of a stream share in one dataset: half of a model's where there are any."""
         return self._delta(stream) / 2 if stream is not None and self._document.has_sessions else 0.0
 
+    def default_session_delta(self, tag: str) -> float:
+        """The δ of a session that states none."""
+        return self.courses_delta(tag) / SESSIONS
+
     def _delta(self, stream: Stream) -> float:
         """A stream's whole δ: the models share training's evenly.
 
@@ -220,7 +309,8 @@ class Account:
         return self._document.delta(Purpose.TRAIN) / len(self._document.models)
 
     def _delta_left(self, stream: Stream, datasets: Iterable[bytes]) -> float:
-        charged = max(self._charged.get(_Place(stream, each), _Charged()).delta for each in datasets)
+        taken = (self._charged.get(_Place(stream, each), _Charged()).delta for each in datasets)
+        charged = max(taken, default=0.0)
         return max(0.0, self.courses_delta(stream) - charged)
 
     def _delta_fits(self, entry: Entry) -> bool:
@@ -269,7 +359,7 @@ class Account:
         room = self._document.budget.epsilon - _sum(others.values()).adserver
         if stream is None:
             return EpsilonPair(room, math.inf)
-        training = _sum(cost for name, cost in others.items() if name is not None)
+        training = _sum(_of_models(others))
         ceilings = self._ceilings()
         return EpsilonPair(
             min(room, ceilings.adserver - training.adserver), ceilings.coalition - training.coalition
@@ -307,6 +397,10 @@ def _dearest_by_stream(costs: Mapping[_Place, EpsilonPair]) -> dict[Stream, Epsi
     for place, figures in costs.items():
         dearest[place.stream] = _dearest([figures, dearest.get(place.stream, _NOTHING)])
     return dearest
+
+
+def _of_models(streams: Mapping[Stream, EpsilonPair]) -> list[EpsilonPair]:
+    return [figures for stream, figures in streams.items() if stream is not None]
 
 
 def _merged(charges: Iterable[Charge]) -> tuple[Charge, ...]:

@@ -1,6 +1,7 @@
 """Errors of ledgers and receipts. Raised by helpers and auditors."""
 
 from maskedlark.errors import MaskedLarkError, ReleaseRefused
+from maskedlark.ledger.wording import at_most, both
 
 
 class RequestIdReused(ReleaseRefused):
@@ -23,11 +24,28 @@ class BudgetExhausted(ReleaseRefused):
     """The request would cost more than is left of a source's budget. This helper charged nothing."""
 
     def __init__(
-        self, left: float, wanted: float, noise: float | None, of: str = "a source's budget"
+        self,
+        left: float,
+        wanted: float,
+        noise: float | None,
+        coalition: float | None = None,
+        of: str = "a source's budget",
+        limit: float | None = None,
     ) -> None:
+        """`wanted`: against the ad server alone; `coalition`: against it with all helpers but one."""
         fits = "Nothing more would fit" if noise is None else f"With noise {noise:g} it would fit"
-        super().__init__(f"this would cost ε = {wanted:.4g}; {left:.4g} is left of {of}. {fits}")
-        self._facts = {"wanted_epsilon": wanted, "left_epsilon": left, "noise_that_fits": noise}
+        together = wanted if coalition is None else coalition
+        most = "" if limit is None else f" of {limit:g}"
+        super().__init__(
+            f"this would cost ε = {both(wanted, together)}; {left:.4g}{most} is left of {of}. {fits}"
+        )
+        self._facts = {
+            "wanted_epsilon": wanted,
+            "wanted_coalition_epsilon": together,
+            "left_epsilon": left,
+            "left_of": of,
+            "noise_that_fits": noise,
+        }
 
 
 class DeltaExhausted(ReleaseRefused):
@@ -35,10 +53,19 @@ class DeltaExhausted(ReleaseRefused):
 
     def __init__(self, left: float, wanted: float) -> None:
         super().__init__(
-            f"this session has δ = {wanted:g}; {left:g} is left for sessions of this model over these "
-            "datasets: open it with a smaller delta"
+            f"this session has δ = {wanted:g}; {at_most(left)} is left of the δ that sessions of this model "
+            f"over these datasets share: {_delta_advice(left)}"
         )
         self._facts = {"wanted_delta": wanted, "left_delta": left}
+
+
+def _delta_advice(left: float) -> str:
+    if left > 0:
+        return f"open it with delta = {at_most(left)} or less"
+    return (
+        "no session fits any more, with any delta. Fits and evaluations take none of it; a session that is "
+        "closed before its first step gives its own back; a new document has δ for new reports"
+    )
 
 
 class NoSuchSession(ReleaseRefused):

@@ -16,8 +16,9 @@ from maskedlark.dp.accountant import Charge
 from maskedlark.dp.sampling import Sampling
 from maskedlark.dp.session_charge import MAX_STEPS, ClosedSessionCharge, SessionCharge
 from maskedlark.errors import BadSignature, NotDeclared
-from maskedlark.ledger.budget import Cost, Entry, SessionRefund
+from maskedlark.ledger.budget import BUDGET, Cost, Entry, SessionRefund
 from maskedlark.ledger.errors import BadReceipt
+from maskedlark.ledger.wording import both
 from maskedlark.parameters.document import Origin
 from maskedlark.parameters.settings import MAX_NUMBER, Name, PublicKey, Seconds
 from maskedlark.wire.message import Canonical, Encoded, Hex16, Hex32, Hex64, Settings
@@ -77,12 +78,18 @@ class Balance(Settings):
     """Against an adversary who knows the batches of sessions: the ad server with all helpers but one."""
     spent_delta: Annotated[float, Field(ge=0)]
     left_epsilon: float
+    """Of a source's budget, against the ad server. Training has ceilings besides."""
+
+    def __str__(self) -> str:
+        spent = both(self.spent_epsilon, self.spent_coalition_epsilon)
+        budget = f"{self.left_epsilon:.4g} of {self.spent_epsilon + self.left_epsilon:.6g}"
+        return f"A source has cost ε = {spent} (δ = {self.spent_delta:g}); {budget} is left of {BUDGET}"
 
     @classmethod
     def of(cls, cost: Cost) -> "Balance":
         """A cost as a receipt states it."""
         return cls(
-            charged_epsilon=max(0.0, cost.after.epsilon - cost.before.epsilon),
+            charged_epsilon=cost.charged.adserver,
             spent_epsilon=cost.after.epsilon,
             spent_coalition_epsilon=cost.after.coalition,
             spent_delta=cost.after.delta,

@@ -97,13 +97,19 @@ class Scope:
         if noise < self.mechanism.noise_floor:
             raise NoiseTooSmall(f"noise {noise:g} is below the declared {self.mechanism.noise_floor:g}")
 
-    def check_size(self, records: int) -> None:
-        """Refuse fewer records than k, or more than the document allows per release."""
+    def check_size(self, records: int, counted: int) -> None:
+        """Refuse fewer records than k, or more than the document allows per release.
+
+        `counted`: of these, how many one sum is over, as far as is known beforehand.
+        """
         document = self.document
         if records < document.k:
             raise TooFewRecords(f"fewer than k = {document.k} records: nothing is released over so few")
-        if records > document.max_records:
-            raise TooManyRecords(f"a release is over at most {document.max_records} records: ask over fewer")
+        if counted > document.max_records:
+            raise TooManyRecords(
+                f"it is over more than {document.max_records} records, the most of a release (max_records): "
+                "ask over fewer datasets, by groups or with a filter, over a part, or in smaller batches"
+            )
 
     def check_range(self, column: Column, noise: float | None, records: int, growth: int = 1) -> None:
         """Refuse a column whose sum over these records, with all helpers' noise, could leave the field."""

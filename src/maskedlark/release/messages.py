@@ -227,7 +227,9 @@ class ExplainedSpending(_Explained):
     """What a source has cost."""
 
     epsilon: _Cost | None
-    """None if unbounded: JSON has no infinity."""
+    """Against the ad server alone. None if unbounded: JSON has no infinity."""
+    coalition_epsilon: _Cost | None
+    """Against it with all helpers but one."""
     delta: _Cost
 
 
@@ -237,9 +239,14 @@ class ExplainedCost(_Explained):
     before: ExplainedSpending
     after: ExplainedSpending
     charged_epsilon: _Cost | None
+    charged_coalition_epsilon: _Cost | None
     charged_delta: _Cost
     left_epsilon: float | None
-    """Negative if it would be refused."""
+    """Of a source's budget. This and the next two are negative if it would be refused."""
+    left_training_epsilon: float | None
+    """Of what training may cost against the ad server; None for reports to aggregate, as is the next."""
+    left_training_coalition_epsilon: float | None
+    """Of what training may cost against the ad server with all helpers but one."""
     left_delta: float
 
 

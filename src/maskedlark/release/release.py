@@ -11,6 +11,7 @@ public, below k only noise is left, and the answer is kept and not computed twic
 """
 
 import hashlib
+import math
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -243,15 +244,17 @@ class Release:
         scope = self._scope(origin, request)
         function = self._function(scope, Function)  # type: ignore[type-abstract]
         query = function.ask(scope.document, request.arguments)
-        records, computed = scope.size(query.tag), function.engine
+        records = everybody = scope.size(query.tag)
+        computed = function.engine
         if query.part is not None:
             if any(schema.by for schema in query.schemas):
                 raise BadArguments("a part that is hidden has no groups: which of them are there would tell")
-            records, computed = int(records * query.part.share), _drawn(function)
+            records, computed = int(everybody * query.part.share), _drawn(function)
         scope.check_noise(request.noise)
-        scope.check_size(records)
+        # Not by how many records pass a filter: a refusal costs nothing, and would tell counts below k.
+        scope.check_size(records, 0 if query.may_lack_rows else records)
         for column in query.columns:
-            scope.check_range(column, request.noise, scope.document.max_records)
+            scope.check_range(column, request.noise, everybody)
         check_answer(query, records // scope.document.k)
         return CheckedQuery(scope, request, query, computed, records)
 
@@ -343,8 +346,8 @@ class Release:
 
 def _session_charge(request: SessionRequest, scope: Scope) -> SessionCharge | None:
     """A session's charge; None where labels were randomised in the browser."""
-    records, document = scope.size(request.tag), scope.document
-    scope.check_size(records)
+    records, document, batch = scope.size(request.tag), scope.document, request.sampling.expected
+    scope.check_size(records, math.ceil(batch(records)))
     if request.noise is None:
         randomised.check(document, request.tag)
         return None
@@ -371,11 +374,12 @@ def _drawn(function: AnyFunction) -> str:
 def _noised(
     job: _Job, tables: Sequence[Table], seed_of: Callable[[int, int], bytes]
 ) -> Iterator[AnswerTable]:
-    """The tables without rows below k, every column with its own noise."""
+    """The tables without rows below k or too large, every column with its own noise."""
     for number, (schema, table) in enumerate(zip(job.query.schemas, tables, strict=True)):
-        # For secret record sets every row is returned; below k the records were already zeroed.
-        least = 0 if job.is_hidden else job.scope.document.k
-        kept = np.flatnonzero(table.records >= least)
+        # Over hidden records every row is returned; below k they were already zeroed.
+        document, sizes = job.scope.document, table.records
+        shown = (sizes >= document.k) & (sizes <= document.max_records) | job.is_hidden
+        kept = np.flatnonzero(shown)
         columns = []
         for place, (column, share) in enumerate(zip(schema.columns, table.shares, strict=True)):
             assert share.shape == (len(table.rows), column.width), "a function returns what it planned"

@@ -20,14 +20,15 @@ from maskedlark.adserver.errors import UploadRefused
 from maskedlark.browser.population import Population
 from maskedlark.clock import SystemClock
 from maskedlark.core.purpose import Purpose
-from maskedlark.helper.errors import NoKeys
+from maskedlark.helper.errors import FolderInUse, NoKeys
+from maskedlark.helper.folder_lock import only_process
 from maskedlark.helper.keyring import Keyring
 from maskedlark.parameters import chain
 from maskedlark.parameters.document import Document
 from maskedlark.parameters.drafting import draft
 from maskedlark.parameters.settings import Budget
 from maskedlark.randomness import Randomness
-from maskedlark.simulate.services import Process, free_port, is_free
+from maskedlark.simulate.services import STOPS_WITHIN_S, Process, free_port, is_free
 from maskedlark.training.client import Client as TrainingClient
 from maskedlark.web import files, key_file
 from maskedlark.web.errors import NotThere, ServiceAway
@@ -63,11 +64,16 @@ class RunningHelper:
         """The folder of its keys, columns and, by default, its database."""
         return self.config.parent / "state"
 
-    def publish(self, service: str, rng: Randomness) -> None:
-        """Publish its keys (idempotent), after rotating them if they are not valid now."""
+    def prepare(self, rng: Randomness) -> Keyring:
+        """Its keys, rotated if they are not valid now: without them it does not start."""
         keyring, now = Keyring(self.folder / "keys", self.name), SystemClock().now()
         if not self._is_known(keyring, now):
             keyring.rotate(self.identity, self.process.address, now, rng)
+        return keyring
+
+    def publish(self, service: str, rng: Randomness) -> None:
+        """Publish its keys (idempotent)."""
+        keyring = self.prepare(rng)
         with Remote(service) as remote:
             remote.post(
                 f"{API}/keys", keyring.configuration, key_configurations.KEYS_TYPE, {"helper": self.name}
@@ -221,8 +227,8 @@ def local_cluster(
     ports = _ports(folder, ["parameters", "adserver", *names])
 
     def process(party: str, config: Path, port: int) -> Process:
-        arguments = ["-m", "maskedlark", party, "serve", "--config", config, "--log-level", log_level]
-        return Process(arguments, port)
+        options = ["--config", config, "--log-level", log_level, "--stop-with-input"]
+        return Process(["-m", "maskedlark", party, "serve", *options], port)
 
     def helper(name: str) -> RunningHelper:
         identity, config = _key(folder / f"{name}.key", rng), folder / name / "helper.toml"
@@ -243,20 +249,37 @@ def local_cluster(
             folder, ORIGIN, origins, requests, service, service_key, adserver, running, parameters, http, rng
         )
         made.draft(settings, ORIGIN)  # Invalid settings are refused before anything starts.
+        for each in running:
+            _wait_for(each.folder)
         of_helpers = f"workers = {workers}\n{helper_settings}"
         _write_configs(made, database or "sqlite:///reports.sqlite", of_helpers, serving)
-        stack.enter_context(service)
+        # All at once, since imports take a second. Registered before they answer, so that all are stopped.
+        stack.push(service.launch())
+        for each in running:
+            each.prepare(rng)
+            stack.push(each.process.launch())
+        service.wait()
         for each in running:
             each.publish(service.address, rng)
-        for each in running:
-            # Registered before it answers, so that it is stopped if publishing fails.
-            stack.push(each.process.launch())
         _published(made, settings)
         # Now: it asks for documents when it starts, and has the first.
         stack.enter_context(adserver)
         for each in running:
             each.process.wait()
         yield made
+
+
+def _wait_for(folder: Path) -> None:
+    """Wait until no helper runs on its folder: services of a killed process take a moment to end."""
+    end = time.monotonic() + STOPS_WITHIN_S
+    while True:
+        try:
+            with only_process(folder):
+                return
+        except FolderInUse:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.1)
 
 
 def _key(path: Path, rng: Randomness) -> SigningKey:

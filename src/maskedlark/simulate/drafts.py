@@ -23,6 +23,7 @@ from maskedlark.features.csv_file import to_csv
 from maskedlark.features.encoder import Encoder
 from maskedlark.features.kinds import BooleanColumn, Fitted, OneHotColumn
 from maskedlark.features.scaled import ScaledColumn
+from maskedlark.ledger.budget import Account
 from maskedlark.parameters.document import Document
 from maskedlark.randomness import FixedRandomness, Randomness
 from maskedlark.simulate.cluster import MOST
@@ -88,8 +89,10 @@ DECOYS = 8
 """The most decoys per purpose."""
 NOISE_FLOOR, EVALUATION_FLOOR = 2.0, 3.0
 """Evaluations without a given noise use theirs. Two of them, a fit and a run leave room for some queries."""
-FIT_PART, TRAIN_PART = 1 / 6, 1 / 3
-"""What a fit and a run may cost, of all that training may."""
+_UNHEARD = 1e-12
+"""Times δ: rarer than what any session may fall below k by."""
+FIT_PART, TRAIN_PART = 1 / 6, 1 / 6
+"""What a fit and a run may cost, of all that training may: several runs find room, and so does their δ."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +102,7 @@ class Declared:
     k: int
     epsilon: float
     delta: float
-    """The δ of a training session; a source's whole budget has twice as much."""
+    """The δ that all training sessions share; a source's whole budget has twice as much."""
     fake_rate: float
 
 
@@ -190,11 +193,11 @@ def _toml(value: object) -> str:
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-def hand_over(folder: Path, document: Document, tag: str, records: int, delta: float, users: Users) -> None:
+def hand_over(folder: Path, document: Document, tag: str, records: int, users: Users) -> None:
     """Write the missing files; existing ones, which the user may have changed, stay."""
     assert document.training is not None
     assert users.encoder is not None
-    ceiling = document.training.adserver.epsilon
+    ceiling, session = document.training.adserver.epsilon, Account(document).default_session_delta(tag)
     held_out = HELD_OUT if records * HELD_OUT >= 2 * document.k else 0.0
     both = {"dataset": DATASETS[Purpose.TRAIN], "tag": tag}
     written = {
@@ -205,10 +208,10 @@ def hand_over(folder: Path, document: Document, tag: str, records: int, delta: f
         TRAIN_RECIPE: _TRAIN.format(
             path=quote(str(folder / TRAIN_RECIPE)),
             steps=STEPS,
-            batches=_batches(records, document.k, held_out, delta),
+            batches=_batches(records, document.k, held_out, session),
             held_out=held_out,
             epsilon=ceiling * TRAIN_PART,
-            delta=delta,
+            delta=session,
             **both,
         ),
     }
@@ -220,6 +223,19 @@ def hand_over(folder: Path, document: Document, tag: str, records: int, delta: f
 def _batches(records: int, k: int, held_out: float, delta: float) -> str:
     """Batches that hardly ever fall below k; all records where there are too few for that."""
     rate = min(RATE, MAX_BATCH / records)
-    if crowded(SessionCharge("gaussian", 4.0, rate, STEPS, STEPS, delta), records, k, held_out):
+    charge = SessionCharge("gaussian", 4.0, rate, STEPS, STEPS, delta)
+    # Chernoff's bound first: the exact one loads a library of 80 MB, and large tables are far from it.
+    if _chance_below(k, records, rate * (1 - held_out)) <= _UNHEARD * delta or crowded(
+        charge, records, k, held_out
+    ):
         return f"sampling_rate = {rate:.3g}"
     return 'sampling = "whole"'
+
+
+def _chance_below(k: int, records: int, rate: float) -> float:
+    """More than the chance that any of all batches has fewer than k records."""
+    share = k / records
+    if share >= rate:
+        return 1.0
+    apart = share * math.log(share / rate) + (1 - share) * math.log((1 - share) / (1 - rate))
+    return STEPS * math.exp(-records * apart)

@@ -5,15 +5,17 @@ ad server counts them once.
 """
 
 import shutil
+import threading
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from maskedlark.adserver.client import Client
 from maskedlark.adserver.dataset_store import Dataset, DatasetState
-from maskedlark.adserver.sending import bars
-from maskedlark.browser.population import processes
+from maskedlark.adserver.sending import Progress, bars
+from maskedlark.browser.population import CHUNK, processes
 from maskedlark.core.purpose import Purpose
 from maskedlark.simulate.cluster import LocalCluster
 from maskedlark.simulate.errors import OtherSimulation
@@ -36,57 +38,78 @@ class Reporting:
     tag: str
     processes: int = 1
     progress: bool = False
+    _stopped: threading.Event = field(default_factory=threading.Event)
 
     def run(self, client: Client) -> dict[Purpose, Dataset]:
         """Upload and freeze. Idempotent: calling it again resumes."""
-        there = {each.name: each for each in client.datasets()}
         purposes = self.cluster.document.purposes()
-        missing = {purpose: DATASETS[purpose] for purpose in purposes if DATASETS[purpose] not in there}
-        if missing:
-            for purpose in purposes:
-                self._upload(purpose)
-            self.cluster.select(client, missing)
-        frozen = {purpose: self._frozen(client, DATASETS[purpose]) for purpose in purposes}
+        missing = {DATASETS[each] for each in purposes} - {each.name for each in client.datasets()}
+        with bars(self.progress, transient=True) as progress, self._making() as making:
+            # Another thread makes the reports of one purpose while those of the one before are sent.
+            made = {
+                each: making.submit(self._made, each, progress)
+                for each in purposes
+                if DATASETS[each] in missing
+            }
+            frozen = {each: self._sent(client, each, made.get(each), progress) for each in purposes}
         shutil.rmtree(self.cluster.folder / _SPOOL, ignore_errors=True)
         return frozen
 
-    def _upload(self, purpose: Purpose) -> None:
-        bodies = self._made(purpose)
-        with bars(self.progress, transient=True) as progress:
+    @contextmanager
+    def _making(self) -> Iterator[ThreadPoolExecutor]:
+        """The thread that makes reports. After an error it makes no more."""
+        with ThreadPoolExecutor(1, "reports") as making:
+            try:
+                yield making
+            except BaseException:
+                self._stopped.set()
+                raise
+
+    def _sent(
+        self, client: Client, purpose: Purpose, made: Future[list[Path]] | None, progress: Progress
+    ) -> Dataset:
+        """A dataset, frozen at every helper: of these reports once they are made, or as it was selected."""
+        name = DATASETS[purpose]
+        if made is not None:
+            bodies = made.result()
             for sent, body in enumerate(bodies, start=1):
                 self.cluster.upload([uploads.decode_batch(body.read_bytes(), _MOST, 1 << 30)])
                 progress("the ad server takes reports", sent, len(bodies))
+            self.cluster.select(client, {purpose: name})
+        return self._frozen(client, name, progress)
 
-    def _made(self, purpose: Purpose) -> list[Path]:
+    def _made(self, purpose: Purpose, progress: Progress) -> list[Path]:
         """The files with all reports of a purpose, made if there are none yet."""
         whole = self.cluster.folder / _SPOOL / purpose.value
         if not whole.exists():
             part = whole.with_suffix(".part")
             shutil.rmtree(part, ignore_errors=True)
             part.mkdir(parents=True)
-            for place, batch in enumerate(self._batches(purpose)):
-                (part / f"{place:06}").write_bytes(uploads.encode_batch(batch))
+            # A new interpreter takes a second to start, in which one process makes thousands of reports.
+            several = self.processes > 1 and self.users.size >= _MANY
+            with processes(self.processes) if several else nullcontext() as pool:
+                for place, batch in enumerate(self._batches(purpose, pool)):
+                    if self._stopped.is_set():
+                        raise OtherSimulation("stopped while it made reports: the same again begins anew")
+                    (part / f"{place:06}").write_bytes(uploads.encode_batch(batch))
+                    progress(
+                        "browsers make reports", min((place + 1) * CHUNK, self.users.size), self.users.size
+                    )
             part.rename(whole)  # Only a complete folder is sent, so that nobody reports twice.
         return sorted(whole.iterdir())
 
-    def _batches(self, purpose: Purpose) -> Iterator[Sequence[bytes]]:
-        # A new interpreter takes a second to start, in which one process makes thousands of reports.
-        users = self.users
-        several = self.processes > 1 and users.size >= _MANY
-        with processes(self.processes) if several else nullcontext() as pool:
-            made = self.cluster.browsers(pool, self.progress)
-            if purpose is Purpose.AGGREGATE:
-                yield from made.measure([*users.keys.values()], [*users.values.values()])
-            else:
-                assert users.features is not None, "a model has features"
-                assert users.label is not None
-                yield from made.train(self.tag, users.features, [users.label])
+    def _batches(self, purpose: Purpose, pool: Executor | None) -> Iterator[Sequence[bytes]]:
+        users, browsers = self.users, self.cluster.browsers(pool)
+        if purpose is Purpose.AGGREGATE:
+            return browsers.measure([*users.keys.values()], [*users.values.values()])
+        assert users.features is not None, "a model has features"
+        assert users.label is not None
+        return browsers.train(self.tag, users.features, [users.label])
 
-    def _frozen(self, client: Client, name: str) -> Dataset:
+    def _frozen(self, client: Client, name: str, progress: Progress) -> Dataset:
         dataset = next(each for each in client.datasets() if each.name == name)
         if dataset.state is DatasetState.FROZEN:
             return dataset
         if dataset.state is not DatasetState.SELECTED:  # It cannot be queried.
             raise OtherSimulation(f"dataset {name} is {dataset.state}: give another folder")
-        with bars(self.progress, transient=True) as progress:
-            return client.send(name, progress)
+        return client.send(name, progress)

@@ -38,6 +38,7 @@ class Process:
         assert self._running is None, "it runs already"
         self._running = subprocess.Popen(  # noqa: S603
             self._command,
+            stdin=subprocess.PIPE,  # It ends when we end, however that is: `--stop-with-input`.
             stdout=subprocess.PIPE,
             text=True,
             env={**os.environ, **environment},

@@ -14,7 +14,7 @@ import operator
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +22,7 @@ from pathlib import Path
 from maskedlark.adserver.dataset_store import Dataset
 from maskedlark.core.purpose import Purpose
 from maskedlark.features.encoder import Encoder
+from maskedlark.features.kinds import Kind
 from maskedlark.features.table import Table
 from maskedlark.helper.errors import FolderInUse
 from maskedlark.helper.folder_lock import only_process
@@ -95,6 +96,8 @@ def start(
     encoder: Encoder | None = None,
     features: Sequence[str] | None = None,
     leave_out: Sequence[str] = (),
+    kinds: Mapping[str, Kind] | None = None,
+    drop_unlabelled: bool = False,
     helpers: int = 2,
     k: int | None = None,
     epsilon: float = EPSILON,
@@ -106,9 +109,10 @@ def start(
 ) -> Simulation:
     """Start a parameter service, helpers and an ad server; each row's browser reports; freeze two datasets.
 
-    `values` are integers with their public bounds; `label` is 0 or 1; features are the other columns, unless
-    named or left out. By default k is 100, and less below 1,000 rows. `epsilon` is the lifetime budget of a
-    source. With a folder used before it resumes, and nothing is reported twice.
+    `values` are integers with their public bounds; `label` is 0 or 1. Features are all other columns, keys
+    too, unless named or left out; dates and what names each row are left out unless named. `kinds` says how
+    some become bytes: `{"region": OneHot()}`. By default k is 100, and less below 1,000 rows. `epsilon` is
+    the lifetime budget of a source. With a folder used before it resumes, and nothing is reported twice.
     """
     wanted = ColumnRoles(
         tuple([keys] if isinstance(keys, str) else keys),
@@ -116,6 +120,8 @@ def start(
         label,
         None if features is None else tuple(features),
         tuple([leave_out] if isinstance(leave_out, str) else leave_out),
+        dict(kinds or {}),
+        drop_unlabelled,
     )
     people = read_users(table, wanted, encoder)
     said = drafts.chosen(people.size, k, epsilon, fake_rate)
@@ -133,7 +139,7 @@ def start(
             frozen = Reporting(running, people, tag, processes, shown).run(client)
         if people.encoder is not None:
             records = frozen[Purpose.TRAIN].records or 0
-            drafts.hand_over(place, running.document, tag, records, said.delta, people)
+            drafts.hand_over(place, running.document, tag, records, people)
         made = Simulation(running, people.encoder, frozen, stack.pop_all())
     atexit.register(made.stop)
     return made
@@ -154,15 +160,26 @@ def _tell(people: Users, said: Declared, say: Say | None) -> None:
         for leak in people.leaks:
             warnings.warn(leak, stacklevel=3)  # Names the line that called `start`.
         return
-    for line in (*people.notes, *people.leaks):
+    for line in (*people.notes, *people.leaks, *feature_table(people)):
         say(line)
-    if people.encoder is not None:
-        names = ", ".join(column.name for column in people.encoder.columns)
-        say(f"features: {names}, as {len(people.encoder)} bytes")
     say(
         f"declared: k = {said.k}; a source may cost ε = {said.epsilon:g}, δ = {2 * said.delta:g}; "
         f"{said.fake_rate:.0%} fakes"
     )
+
+
+def feature_table(people: Users) -> Iterator[str]:
+    """What became a feature, and how; what did not, and why."""
+    if people.encoder is None:
+        return
+    rows = [(each.name, each.how, str(len(each.names()))) for each in people.encoder.columns]
+    rows += [(name, f"no feature: {why}", "") for name, why in people.excluded.items()]
+    rows = [("feature", "how", "bytes"), *rows, ("all", "", str(len(people.encoder)))]
+    widths = [max(len(row[place]) for row in rows) for place in range(2)]
+    for name, how, size in rows:
+        yield f"  {name:<{widths[0]}}  {how:<{widths[1]}}  {size:>5}".rstrip()
+    if people.excluded:
+        yield "A column that is no feature becomes one if it is named, or gets a kind."
 
 
 def _place(folder: str | Path | None, stack: ExitStack) -> Path:
@@ -172,10 +189,8 @@ def _place(folder: str | Path | None, stack: ExitStack) -> Path:
     place = Path(folder).absolute()
     try:
         stack.enter_context(only_process(place))
-    except FolderInUse:
-        raise OtherSimulation(
-            f"another process runs the simulation in {place}: stop it, or give another folder"
-        ) from None
+    except FolderInUse as error:
+        raise OtherSimulation(f"this simulation runs already: {error}") from None
     return place
 
 

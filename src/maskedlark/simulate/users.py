@@ -8,7 +8,8 @@ import hashlib
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +18,9 @@ from maskedlark.core.declared import COUNT
 from maskedlark.features import table as tables
 from maskedlark.features.column import Column, Value, can_read, text
 from maskedlark.features.encoder import LEAST, Encoder
-from maskedlark.features.errors import ColumnDoesNotFit
-from maskedlark.features.kinds import boolean
+from maskedlark.features.errors import ColumnDoesNotFit, UnknownColumn
+from maskedlark.features.exclusions import why_not
+from maskedlark.features.kinds import Kind, boolean
 from maskedlark.features.scaled import number
 from maskedlark.features.table import Table
 from maskedlark.parameters.settings import MAX_NUMBER
@@ -43,20 +45,25 @@ class ColumnRoles:
     values: Mapping[str, Bounds]
     label: str | None
     features: tuple[str, ...] | None = None
-    """None: every column without another role that is not left out."""
+    """None: every column that is no secret, is not left out, and has neither dates nor a name of each row."""
     leave_out: tuple[str, ...] = ()
+    kinds: Mapping[str, Kind] = field(default_factory=dict)
+    """How features become bytes; the kind of others is chosen."""
+    drop_unlabelled: bool = False
+    """Leave out rows without a label; else they are refused."""
 
     def faults(self) -> Iterator[str]:
         """Missing or contradictory roles."""
         if not self.values and self.label is None:
             yield "name what is to be learned: a value to add up, or a label to train on"
-        if self.features is not None and self.leave_out:
+        if self.leave_out and (self.features is not None or self.kinds.keys() & set(self.leave_out)):
             yield "name the features, or what is left out of them: one follows from the other"
         for name in (*self.keys, *self.values):
             if not _NAME.fullmatch(name):
                 yield f"column {name!r} cannot be declared: rename it, to letters, digits, spaces and _.:/-"
         # Helpers read keys and features, so secrets must be neither.
-        open_columns = dict.fromkeys(self.features or (), "feature") | dict.fromkeys(self.keys, "key")
+        named = dict.fromkeys((*self.kinds, *(self.features or ())), "feature")
+        open_columns = named | dict.fromkeys(self.keys, "key")
         for name, what in open_columns.items():
             if name in self.values or name == self.label:
                 yield f"column {name!r} is a {what}, which helpers read, and a secret: choose one of them"
@@ -68,6 +75,8 @@ class ColumnRoles:
 
     def check_encoder(self, encoder: Encoder) -> None:
         """Refuse a given encoder that has a secret column: helpers read its columns."""
+        if self.kinds or self.features is not None or self.leave_out:
+            raise BadSimulation("an encoder has features and kinds of its own: give it, or those")
         secret = {*self.values, self.label}
         if both := [column.name for column in encoder.columns if column.name in secret]:
             raise BadSimulation(
@@ -88,6 +97,8 @@ class Users:
     features: NDArray[np.uint8] | None
     known: tuple[Column, ...]
     """The columns of the features, as the ad server has them."""
+    excluded: Mapping[str, str]
+    """Columns that are no features because nobody asked for them, and why not."""
     size: int
     notes: tuple[str, ...]
     """What the user should know about how the table was read."""
@@ -104,46 +115,88 @@ class Users:
 
 
 def read_users(table: Table, wanted: ColumnRoles, encoder: Encoder | None = None) -> Users:
-    """Read a table. Errors name the column or row."""
+    """Read a table. Errors name the column and the row, or the line of its file."""
     if fault := next(wanted.faults(), None):
         raise BadSimulation(fault)
+    if encoder is not None:
+        wanted.check_encoder(encoder)
+    named = list(dict.fromkeys([*wanted.keys, *wanted.values, *([wanted.label] if wanted.label else [])]))
     # Store rows that can be read only once; any other table is read in place.
     everything = list(table) if isinstance(table, Iterator) else table
-    named = [*wanted.keys, *wanted.values, *([wanted.label] if wanted.label is not None else [])]
-    read = {column.name: column for column in tables.read(everything, list(dict.fromkeys(named)))}
-    size = len(next(iter(read.values())))
+    source = tables.by_name(everything, named if wanted.label is None else None)
     notes: list[str] = []
-    leaks: list[str] = []
+    read = {column.name: column for column in tables.read(source, named)}
+    rows = np.arange(len(next(iter(read.values()))))
+    if wanted.label is not None:
+        rows = _labelled(read[wanted.label], wanted.drop_unlabelled, notes)
+        read = {name: column.take(rows) for name, column in read.items()}
     values = {name: _amounts(read[name], bounds, notes) for name, bounds in wanted.values.items()}
     keys = {name: _entries(read[name]) for name in wanted.keys}
     if wanted.label is None:
-        return Users(keys, values, None, None, None, (), size, tuple(notes), ())
-    if encoder is not None:
-        wanted.check_encoder(encoder)
-    label = _binary(read[wanted.label])
-    encoder = encoder or _fitted(everything, wanted, max(1, min(LEAST, size // 4)), leaks)
-    known = tables.read(everything, [fitted.name for fitted in encoder.columns])
-    features = encoder.encode(everything)
-    leaks += _telling(encoder, features, label)
-    return Users(keys, values, label, encoder, features, tuple(known), size, tuple(notes), tuple(leaks))
-
-
-def _fitted(table: Table, wanted: ColumnRoles, least: int, leaks: list[str]) -> Encoder:
-    """An encoder of the named features, or of every column without another role."""
-    if wanted.features is not None:
-        columns = tables.read(table, wanted.features)
+        return Users(keys, values, None, None, None, (), {}, len(rows), tuple(notes), ())
+    leaks: list[str] = []
+    label, excluded = _binary(read[wanted.label]), dict[str, str]()
+    if encoder is None:
+        known = _features(source, wanted, rows, excluded, leaks)
+        encoder = Encoder.fit(known, wanted.kinds, least=max(1, min(LEAST, len(rows) // 4)))
     else:
-        other = {*wanted.keys, *wanted.values, *wanted.leave_out, wanted.label or ""} - {""}
-        columns = tables.read(table, leave_out=sorted(other))
+        known = {fitted.name: _one(source, fitted.name, rows) for fitted in encoder.columns}
+    features = encoder.encode(known)
+    leaks += _telling(encoder, features, label)
+    columns = tuple(known.values())
+    return Users(
+        keys, values, label, encoder, features, columns, excluded, len(rows), tuple(notes), tuple(leaks)
+    )
+
+
+def _labelled(column: Column, drop: bool, notes: list[str]) -> NDArray[np.intp]:
+    """The rows that have a label. Nobody knows what the others did: that is no 0."""
+    empty = column.absent[column.places]
+    if count := int(empty.sum()):
+        if not drop:
+            change = f"no label, as in {count} of {len(empty)} rows: fill them in, or leave such rows out"
+            where = column.where(int(np.flatnonzero(column.absent)[0]))
+            raise ColumnDoesNotFit(column.name, where, f"{change} (--drop-unlabelled, drop_unlabelled=True)")
+        notes.append(f"{column.name}: {count} rows without a label are left out")
+    return np.flatnonzero(~empty)
+
+
+def _features(
+    source: Mapping[str, Any],
+    wanted: ColumnRoles,
+    rows: NDArray[np.intp],
+    excluded: dict[str, str],
+    leaks: list[str],
+) -> dict[str, Column]:
+    """The named features; else every column that is no secret and fit to be one. Keys are features too."""
+    for name in wanted.leave_out:
+        if name not in source:
+            raise UnknownColumn(name, source)
+    secret = {*wanted.values, *wanted.leave_out, wanted.label}
+    named = [name for name in source if name not in secret] if wanted.features is None else wanted.features
+    asked, columns = {*(wanted.features or ()), *wanted.kinds}, dict[str, Column]()
+    for name in dict.fromkeys((*named, *wanted.kinds)):
+        try:
+            column = _one(source, name, rows)
+        except ColumnDoesNotFit as error:
+            if name in asked:
+                raise
+            excluded[name] = str(error).partition(": ")[2]
+            continue
+        reason = why_not(column)
+        if reason is None or name in asked:
+            columns[name] = column
+        else:
+            excluded[name] = reason
+        if reason is not None and name in asked:
+            leaks.append(f"{name} has {reason}: if it names people, leave it out")
     if not columns:
         raise BadSimulation("no column is left to be a feature: name some, or leave fewer out")
-    leaks += [
-        f"{column.name} has another value in every row: if it names people, leave it out"
-        for column in columns
-        if len(column.values) == len(column) and not all(can_read(number, each) for each in column.values)
-    ]
-    cells = {each.name: [each.values[place] for place in each.places.tolist()] for each in columns}
-    return Encoder.fit(cells, least=least)
+    return columns
+
+
+def _one(source: Mapping[str, Any], name: str, rows: NDArray[np.intp]) -> Column:
+    return tables.read(source, [name])[0].take(rows)
 
 
 def _telling(encoder: Encoder, features: NDArray[np.uint8], label: NDArray[np.int64]) -> Iterator[str]:
@@ -167,14 +220,18 @@ def _auc(byte: NDArray[np.uint8], label: NDArray[np.int64]) -> float:
 
 
 def _amounts(column: Column, bounds: Bounds, notes: list[str]) -> NDArray[np.int64]:
-    """Integers within the bounds; 0 where a cell is empty."""
+    """Integers within the bounds; 0 where a cell is empty: such a person has nothing to add."""
     distinct = np.zeros(len(column.values))
     distinct[~column.absent] = column.present(_amount, _NOT_A_NUMBER)
     whole = np.rint(distinct)
     low, high = min(bounds[0], 0), max(bounds[1], 0)
     kept = np.clip(whole, low, high).astype(np.int64)
     cut = f"cut to {bounds[0]} … {bounds[1]}"
-    for changed, how in ((whole != distinct, "rounded to whole numbers"), (kept != whole, cut)):
+    for changed, how in (
+        (column.absent, "empty, which counts as 0"),
+        (whole != distinct, "rounded to whole numbers"),
+        (kept != whole, cut),
+    ):
         if rows := int(column.counts[changed].sum()):
             notes.append(f"{column.name}: {rows} values are {how}")
     return kept[column.places]
@@ -188,10 +245,8 @@ def _amount(value: Value) -> float:
 
 
 def _binary(column: Column) -> NDArray[np.int64]:
-    """Whether each person converted; an empty cell is 0."""
-    distinct = np.zeros(len(column.values), np.int64)
-    distinct[~column.absent] = column.present(_either, _NOT_BINARY)
-    labels = distinct[column.places]
+    """Whether each person converted."""
+    labels = np.array(column.present(_either, _NOT_BINARY), np.int64)[column.places]
     if len(labels) and labels.min() == labels.max():
         raise ColumnDoesNotFit(column.name, None, f"is {labels[0]} in every row: nothing can be learned")
     return labels
@@ -207,7 +262,7 @@ def _entries(column: Column) -> list[Key]:
         "" if absent else text(value) for value, absent in zip(column.values, column.absent, strict=True)
     ]
     if long := [place for place, each in enumerate(texts) if len(each.encode()) > MAX_KEY_TEXT]:
-        row = int(np.flatnonzero(np.isin(column.places, long))[0])
-        raise ColumnDoesNotFit(column.name, row, f"a key has at most {MAX_KEY_TEXT} bytes; shorten it")
+        change = f"a key has at most {MAX_KEY_TEXT} bytes; shorten it"
+        raise ColumnDoesNotFit(column.name, column.where(long[0]), change)
     entries: list[Key] = [*map(int, texts)] if all(map(_WHOLE.fullmatch, texts)) else [*texts]
     return [entries[place] for place in column.places.tolist()]

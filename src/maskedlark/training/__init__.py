@@ -1,7 +1,8 @@
 """PyTorch training on labels that nobody holds: the user's model and loop, gradients from helpers.
 
 Run by the ad server. `Client` is its client plus `client.training(...)`, which returns a `Training`, and
-`client.evaluate(...)`; `load` and `Predictor` are for serving a trained model.
+`client.evaluate(...)`; `read_onnx` makes a model of an ONNX file; `load` and `Predictor` are for serving a
+trained model.
 """
 
 from importlib import import_module
@@ -10,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from maskedlark.training.begin import begin
     from maskedlark.training.client import Client
+    from maskedlark.training.network import read_onnx
     from maskedlark.training.plan import TrainingPlan
     from maskedlark.training.predictor import Predictor, load
     from maskedlark.training.training import Step, Training
 
-_HOMES = {"Step": "training", "TrainingPlan": "plan", "load": "predictor"}
+_HOMES = {"Step": "training", "TrainingPlan": "plan", "load": "predictor", "read_onnx": "network"}
 """Modules of names that have another name."""
-__all__ = ["Client", "Predictor", "Step", "Training", "TrainingPlan", "begin", "load"]
+__all__ = ["Client", "Predictor", "Step", "Training", "TrainingPlan", "begin", "load", "read_onnx"]
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever has that name

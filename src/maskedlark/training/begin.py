@@ -9,6 +9,7 @@ from torch import nn
 
 from maskedlark.adserver.client import Client
 from maskedlark.adserver.session import Session
+from maskedlark.adserver.spending import BudgetState
 from maskedlark.core import field
 from maskedlark.dp.session_charge import MAX_STEPS
 from maskedlark.errors import BadArguments
@@ -17,6 +18,7 @@ from maskedlark.features.encoder import Encoder
 from maskedlark.functions import model as described
 from maskedlark.functions import weights
 from maskedlark.functions.gradient import Gradient, GradientSteps
+from maskedlark.ledger.budget import Entry
 from maskedlark.release.messages import SessionRequest
 from maskedlark.training import checkpoint
 from maskedlark.training import network as networks
@@ -72,7 +74,9 @@ def begin(
     clip = described.clip(document, tag, fraction, depth)
     records, helpers = home.records(document, digests, tag), len(document.helpers)
     target = PrivacyTarget(noise, epsilon, delta, against)
-    course = plans.session_charge(document, tag, drawn, steps, target, records)
+    state = home.budget(document)
+    room = state.room(tag, digests)
+    course = plans.session_charge(document, tag, drawn, steps, target, records, room)
     traffic = helpers * (weights.size(network, bits) + field.BYTES * network.size)
     planned = TrainingPlan(course, drawn, steps, records, clip.psi, network.size, helpers, traffic)
     sent = described.describe(network, fraction, depth)
@@ -89,14 +93,17 @@ def begin(
         steps=steps,
         delta=0.0 if course is None else course.delta,
     )
-    body = request.encode() if folder is None else _of_folder(Path(folder), request)
+    body = request.encode() if folder is None else _of_folder(Path(folder), request, state)
+    if course is not None and not state.is_opened(SessionRequest.decode(body).id):
+        entry = Entry(tag, digests, course, bytes.fromhex(request.id))
+        plans.check_budget(state, entry, drawn, target, records)
 
     def renewed() -> tuple[bytes, Session]:
         fresh = {"id": home.new_id(), "slots": home.free_slots(document, digests)}
         body = request.model_copy(update=fresh).encode()
         return body, home.session(document, body)
 
-    run, sums = None if folder is None else Run(Path(folder), body), home.session(document, body)
+    run, sums = None if folder is None else Run.of(Path(folder), body), home.session(document, body)
     made = Training(
         model, network, clip, planned, sums, loss, tag, sample, bits, encoder, run, checkpoint_every, renewed
     )
@@ -112,8 +119,11 @@ def _check_weights(made: Training) -> None:
     GradientSteps(made.tag, made.network, made.clip).at(weights.encode(made.quantised()), b"")
 
 
-def _of_folder(folder: Path, request: SessionRequest) -> bytes:
-    """The request stored in the folder, which must equal this one except for id and slots; else this one."""
+def _of_folder(folder: Path, request: SessionRequest, state: BudgetState) -> bytes:
+    """The request stored in the folder, which must equal this one except for id and slots; else this one.
+
+    One that no helper has opened, for it was refused or never sent, is in nobody's way.
+    """
     body = checkpoint.kept(folder)
     if body is None:
         return request.encode()
@@ -126,6 +136,8 @@ def _of_folder(folder: Path, request: SessionRequest) -> bytes:
     # Compared as decoded: JSON has lists where Python has tuples.
     asked = SessionRequest.decode(request.encode())
     if kept.model_copy(update={"id": asked.id, "slots": asked.slots}) != asked:
+        if not (state.is_opened(kept.id) or checkpoint.is_begun(folder)):
+            return request.encode()
         raise OtherRun(
             f"{folder} holds a run with other settings or data: give another folder, or the settings it "
             "was begun with"

@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import torch
 
@@ -58,19 +58,33 @@ def kept(folder: Path) -> bytes | None:
     return path.read_bytes() if path.exists() else None
 
 
+def is_begun(folder: Path) -> bool:
+    """Whether a run in this folder has got as far as its first weights."""
+    return (folder / _STATE).exists()
+
+
 @dataclass(eq=False)
 class Run:
     """The folder of a run, used by one process at a time."""
 
     folder: Path
     request: bytes
+    before: bytes | None = None
+    """The request that was stored when this one was made: this one may replace it."""
+
+    @classmethod
+    def of(cls, folder: Path, request: bytes) -> Self:
+        """A run that continues in this folder, or replaces one that never began."""
+        return cls(folder, request, kept(folder))
 
     def begin(self) -> None:
         """Lock the folder and store the request before it is sent: a lost id would be charged again."""
         self._hold()
-        if kept(self.folder) is None:
+        stored = kept(self.folder)
+        # One that was begun since this one was made stays, of course.
+        if stored == self.before and (stored in (None, self.request) or not is_begun(self.folder)):
             files.write(self.folder / _REQUEST, self.request)
-        elif kept(self.folder) != self.request:
+        elif stored != self.request:
             raise OtherRun(f"another run was begun in {self.folder} meanwhile: begin again, or elsewhere")
 
     def replace(self, request: bytes) -> None:

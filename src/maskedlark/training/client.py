@@ -1,25 +1,91 @@
 """The ad server's client with training and evaluation, which load torch on first use."""
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 from maskedlark.adserver import client
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+    from torch import nn
+
+    from maskedlark.features.encoder import Encoder
     from maskedlark.training.evaluating import Evaluated
+    from maskedlark.training.predictor import Predictor
     from maskedlark.training.training import Training
 
 
 class Client(client.Client):
     """Measures and trains for one origin."""
 
-    def training(self, model: Any, **options: Any) -> "Training":  # noqa: ANN401 - torch's, not loaded here
-        """A training run over frozen datasets: see `maskedlark.training.begin.begin`. Needs torch."""
+    # The defaults are those of `begin` and `evaluate`, which a test compares: importing them loads torch.
+    def training(
+        self,
+        model: "nn.Module",
+        *,
+        loss: str | Sequence[str],
+        tag: str,
+        steps: int,
+        datasets: Sequence[str] | None = None,
+        sampling_rate: float | None = None,
+        batches: int | None = None,
+        sampling: str | None = None,
+        epsilon: float | None = None,
+        noise: float | None = None,
+        delta: float | None = None,
+        against: str = "adserver",
+        held_out: float = 0.0,
+        encoder: "Encoder | None" = None,
+        sample: "NDArray[np.uint8] | None" = None,
+        folder: str | Path | None = None,
+        checkpoint_every: int = 10,
+        bits: int = 8,
+        fraction: int = 20,
+        depth: int = 0,
+    ) -> "Training":
+        """A training run over frozen datasets. Nothing is charged until it is iterated. Needs torch.
+
+        `loss` is bce, mse or softmax, one per label; `tag` names the declared model; `datasets` are all
+        frozen ones by default. One of these says how a step's batch is made: `sampling_rate` draws each
+        record independently, `batches` splits all records into that many, anew after each pass,
+        `sampling="whole"` uses all, `"chosen"` those that each step names. One of these says what it costs:
+        `epsilon`, against the ad server alone or `against="coalition"`, or `noise`; `delta` is the session's.
+        A share `held_out` is in no batch. `encoder` is saved with the model; `sample` are public rows that
+        scale activations. With a `folder` a run that ended carries on. `bits` of weights, `fraction` bits of
+        clip factors and `depth` say how helpers compute.
+        """
+        given = {name: each for name, each in locals().items() if name not in ("self", "model")}
         from maskedlark.training.begin import begin  # noqa: PLC0415 - measuring needs no torch
 
-        return begin(self, model, **options)
+        return begin(self, model, **given)
 
-    def evaluate(self, model: Any, **options: Any) -> "Evaluated":  # noqa: ANN401 - as above
-        """How good a model is on frozen datasets: see `maskedlark.training.evaluating.evaluate`."""
+    def evaluate(
+        self,
+        model: "Training | Predictor | nn.Module",
+        *,
+        loss: str | Sequence[str] | None = None,
+        tag: str | None = None,
+        datasets: Sequence[str] | None = None,
+        part: Literal["all", "held_out", "training"] = "all",
+        held_out: float | None = None,
+        buckets: int = 20,
+        noise: float | None = None,
+        epsilon: float | None = None,
+        sample: "NDArray[np.uint8] | None" = None,
+        bits: int = 16,
+    ) -> "Evaluated":
+        """How good a model is on frozen datasets, with error bars. Charged as one release per label.
+
+        A run or a saved model has its own `loss` and `tag`, a run also its `held_out` share, which `part`
+        refers to; a bare module needs them. Scores are counted in `buckets`: over all records those of fewer
+        than k together with their neighbours. `epsilon` is the most that it may cost, `noise` how noisy it
+        is; else the least noise that the document allows. `sample` are public rows that scale activations.
+        """
+        given: dict[str, Any] = {
+            name: each for name, each in locals().items() if name not in ("self", "model")
+        }
         from maskedlark.training.evaluating import evaluate  # noqa: PLC0415 - as above
 
-        return evaluate(self, model, **options)
+        return evaluate(self, model, **given)

@@ -73,8 +73,9 @@ def evaluate(
 ) -> Evaluated:
     """Ask helpers for histograms of (score bucket, label), and measure. Charged as one release per label.
 
-    Over all records buckets of fewer than k are counted together with their neighbours. A run or a saved
-    model has its own loss and tag, a run also its held-out share; a bare module needs them.
+    Over all records buckets of fewer than k are counted together with their neighbours, and records whose
+    likeliest class is that of fewer than k are left out. A run or a saved model has its own loss and tag, a
+    run also its held-out share; a bare module needs them.
     """
     asked, share, rows = _asked(model, loss, tag)
     share = 0.0 if part == "all" else share if held_out is None else held_out

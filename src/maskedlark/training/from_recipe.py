@@ -8,7 +8,6 @@ import torch
 from torch import nn
 
 from maskedlark.adserver.client import Client
-from maskedlark.exact import onnx_model
 from maskedlark.features.encoder import Encoder
 from maskedlark.training import network as networks
 from maskedlark.training import predictor
@@ -41,7 +40,7 @@ def model(recipe: Recipe) -> nn.Module:
     torch.manual_seed(recipe.seed)
     path, _, name = recipe.model.rpartition(":")
     if recipe.model.endswith(".onnx"):
-        return onnx_model.read(Path(recipe.model).read_bytes(), networks.names(recipe.loss))
+        return networks.read_onnx(recipe.model, recipe.loss, recipe.output)
     if not path.endswith(".py"):
         raise BadRun(f"model = {recipe.model!r}: write model = 'model.py:build', or an ONNX file")
     made = _built(Path(path), name)

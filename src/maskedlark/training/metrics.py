@@ -121,7 +121,7 @@ class Classes(_Histogram):
 
     @property
     def accuracy(self) -> Measure:
-        """How often the likeliest class was the true one."""
+        """How often the likeliest class was the true one, among records that were counted."""
         return self._mean(np.eye(len(self.counts)))
 
 

@@ -4,6 +4,7 @@ Parameters keep their names, by which gradients are put into `param.grad`.
 """
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from torch import fx, nn
 from torch.nn import functional
 
-from maskedlark.exact.chain import Chain
+from maskedlark.exact.chain import ONE_CHAIN, Chain
 from maskedlark.exact.errors import ModelDoesNotFit
 from maskedlark.exact.losses import BinaryCrossEntropy, Loss, SoftmaxCrossEntropy, SquaredError
 from maskedlark.exact.network import Network
@@ -48,7 +49,7 @@ def _add(chain: Chain, model: nn.Module, node: fx.Node) -> None:
     if node.op == "get_attr":
         raise ModelDoesNotFit(node.name, "uses a tensor by itself; use nn.Linear for every weight")
     if node.op != "output" and len(node.users) != 1:
-        raise ModelDoesNotFit(node.name, "is used more than once, or never; write one chain of layers")
+        raise ModelDoesNotFit(node.name, f"is used more than once, or never; {ONE_CHAIN}")
     if node.op == "call_module":
         chain.add(str(node.target), model.get_submodule(str(node.target)))
     elif node.op in ("call_function", "call_method"):
@@ -57,6 +58,13 @@ def _add(chain: Chain, model: nn.Module, node: fx.Node) -> None:
         if kind is None:
             raise ModelDoesNotFit(name, "is not in the table of operations; replace or drop it")
         chain.add(name, kind())
+
+
+def read_onnx(path: str | Path, loss: str | Sequence[str], output: str | None = None) -> nn.Sequential:
+    """The model of an ONNX file, to be trained with this loss. `output`: of a file that has several."""
+    from maskedlark.exact import onnx_model  # noqa: PLC0415 - models that are written in torch need no onnx
+
+    return onnx_model.load(Path(path), names(loss), output)
 
 
 def names(loss: str | Sequence[str]) -> tuple[str, ...]:

@@ -1,26 +1,30 @@
 """The cost and noise of a training run, before any request. Run by the ad server."""
 
 import math
-from dataclasses import dataclass
+from bisect import bisect_left
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rich.filesize import decimal
 
+from maskedlark.adserver.spending import BudgetState
 from maskedlark.dp import calibration, sampling
 from maskedlark.dp.sampling import Sampling
 from maskedlark.dp.session_charge import SessionCharge, adserver_epsilon, coalition_epsilon
 from maskedlark.errors import BadArguments, NoiseTooSmall, NotDeclared
 from maskedlark.functions.model import GRADIENT
+from maskedlark.ledger.budget import TRAINING, TRAINING_COALITION, Account, Entry, EpsilonPair
+from maskedlark.ledger.errors import BudgetExhausted
+from maskedlark.ledger.wording import at_most, both
 from maskedlark.parameters import randomised
 from maskedlark.parameters.document import Document
 from maskedlark.training.errors import OverCeiling
 
-_ASKING_S = 0.015
-"""Seconds per step besides its sums: two commits, two signatures, HTTP."""
-_PER_SECOND = 2e9
-"""The engine's approximate multiplications per second on one core, counting forward, backward and norms."""
 _ROUNDED = 1e-9
 _AGAINST = ("adserver", "coalition")
+HOPELESS = (
+    "Nothing will come of it: noise drowns all that could be learned. Take a larger ε, or more records."
+)
 
 
 @dataclass(frozen=True)
@@ -87,9 +91,9 @@ class TrainingPlan:
         )
 
     @property
-    def seconds(self) -> float:
-        """The approximate duration, with one core per helper."""
-        return self.steps * (_ASKING_S + 6 * self.batch * self.size / _PER_SECOND)
+    def is_hopeless(self) -> bool:
+        """Whether noise is longer than all steps' gradients could be together, were each as long as ψ."""
+        return self.signal * math.sqrt(self.steps) < 1
 
     def figures(self) -> dict[str, Any]:
         """The plan's figures, for programs."""
@@ -105,21 +109,22 @@ class TrainingPlan:
             "deviation": self.deviation,
             "signal": None if self.session_charge is None else self.signal,
             "bytes_a_step": self.bytes_a_step,
-            "seconds": self.seconds,
+            "hopeless": self.is_hopeless,
         }
 
     def __str__(self) -> str:
         drawn = f"{self.steps} steps of {self.batch:.0f} of {self.records} records, {self._drawn()}"
         one, whole = decimal(self.bytes_a_step), decimal(self.steps * self.bytes_a_step)
-        taken = f"about {self.seconds:.0f} s, and {one} a step, {whole} in all"
-        return "\n".join([drawn, *self._charged(), taken])
+        lines = [drawn, *self._charged(), f"{one} a step, {whole} in all"]
+        if self.is_hopeless:
+            lines.append(HOPELESS)
+        return "\n".join(lines)
 
     def _charged(self) -> list[str]:
         if self.session_charge is None:
             return ["labels were randomised in the browser: no noise is added, and nothing is charged"]
         return [
-            f"ε = {self.epsilon:.3g} against the ad server alone, {self.coalition_epsilon:.3g} against it "
-            f"with all helpers but one; δ = {self.session_charge.delta:.3g}",
+            f"ε = {both(self.epsilon, self.coalition_epsilon)}; δ = {self.session_charge.delta:.3g}",
             f"noise {self.session_charge.noise:g} times the sensitivity at each of {self.helpers} helpers: "
             f"{self.deviation:.3g} on every number of a mean gradient, which is at most {self.bound:g} long; "
             f"signal to noise at most {self.signal:.3g} a step",
@@ -162,14 +167,22 @@ def refuse(*wrong: tuple[bool, str]) -> None:
 
 def expected_batch(drawn: Sampling, records: int) -> float:
     """The expected number of records in a step, by which a sum is divided to get the mean."""
-    left = records * (1 - drawn.held_out)
-    return max(1.0, left / (drawn.batches or 1) if drawn.rate is None else left * drawn.rate)
+    return max(1.0, drawn.expected(records))
 
 
 def session_charge(
-    document: Document, tag: str, drawn: Sampling, steps: int, target: PrivacyTarget, records: int
+    document: Document,
+    tag: str,
+    drawn: Sampling,
+    steps: int,
+    target: PrivacyTarget,
+    records: int,
+    room: EpsilonPair | None = None,
 ) -> SessionCharge | None:
-    """The session's charge, from its noise or from the ε it may cost. Checks both ceilings."""
+    """The session's charge, from its noise or from the ε it may cost. Checks both ceilings.
+
+    `room`: what is left of them, for advice; all by default.
+    """
     if target.noise is None and target.epsilon is None and randomised.missing(document, tag) is None:
         return None
     open_, other = (target.noise is None) == (target.epsilon is None), target.against not in _AGAINST
@@ -179,8 +192,7 @@ def session_charge(
     )
     ceilings, mechanism = document.training, document.mechanism(GRADIENT)
     assert ceilings is not None, "a document with models has ceilings"
-    # Half of a model's δ is for sessions.
-    delta = ceilings.adserver.delta / len(document.models) / 2 if target.delta is None else target.delta
+    delta = Account(document).default_session_delta(tag) if target.delta is None else target.delta
     try:
         noise = target.noise
         if noise is None:
@@ -192,12 +204,58 @@ def session_charge(
         )
     except NotDeclared as error:
         raise BadArguments(str(error)) from None
-    _check(course, drawn, target, document, records)
+    most = EpsilonPair(ceilings.adserver.epsilon, ceilings.coalition.epsilon)
+    _check(course, drawn, target, document, records, most if room is None else room)
     return course
 
 
+def check_budget(
+    state: BudgetState, entry: Entry, drawn: Sampling, target: PrivacyTarget, records: int
+) -> None:
+    """Refuse what helpers would refuse when the session is opened, with what would fit."""
+    try:
+        state.check(entry)
+    except BudgetExhausted as error:
+        error.args = (f"{error}{_that_fits(state, entry, drawn, target, records, error)}",)
+        raise
+
+
+def _that_fits(
+    state: BudgetState,
+    entry: Entry,
+    drawn: Sampling,
+    target: PrivacyTarget,
+    records: int,
+    refused: BudgetExhausted,
+) -> str:
+    """The ε that would fit where ε was asked for; where noise was, the number of steps."""
+    course, noise, k = entry.charge, refused.facts()["noise_that_fits"], state.document.k
+    assert isinstance(course, SessionCharge)
+    if target.noise is None:
+        if noise is None:
+            return ""
+        fitting = replace(course, noise=noise)
+        alone = target.against == "adserver"
+        epsilon = adserver_epsilon(fitting) if alone else coalition_epsilon(fitting)
+        return f", as it would with epsilon = {at_most(epsilon)}"
+
+    def is_over(steps: int) -> bool:
+        law = course.mechanism, course.noise, steps, course.delta
+        return not state.fits(
+            replace(entry, charge=sampling.session_charge(drawn, *law, records=records, k=k))
+        )
+
+    steps = bisect_left(range(1, drawn.steps(course.steps)), 1, key=is_over)
+    return f", as it would with steps = {steps}" if steps else ""
+
+
 def _check(
-    course: SessionCharge, drawn: Sampling, target: PrivacyTarget, document: Document, records: int
+    course: SessionCharge,
+    drawn: Sampling,
+    target: PrivacyTarget,
+    document: Document,
+    records: int,
+    room: EpsilonPair,
 ) -> None:
     """Refuse a charge above the target, or above what the document allows."""
     ceilings = document.training
@@ -207,16 +265,16 @@ def _check(
     if (alone if target.against == "adserver" else together) > asked * (1 + _ROUNDED):
         raise BadArguments(
             f"batches of {expected_batch(drawn, records):.0f} records may fall below k = {document.k}, so "
-            f"they amplify nothing, and this costs ε = {alone:.4g}: take a higher rate"
+            f"they amplify nothing, and this costs ε = {both(alone, together)}: take a higher rate"
         )
-    for what, name, figure, most in (
-        ("the ad server", "adserver", alone, ceilings.adserver.epsilon),
-        ("the ad server with all helpers but one", "coalition", together, ceilings.coalition.epsilon),
+    for what, name, figure, most, left in (
+        (TRAINING, "adserver", alone, ceilings.adserver.epsilon, room.adserver),
+        (TRAINING_COALITION, "coalition", together, ceilings.coalition.epsilon, room.coalition),
     ):
-        if figure > most:
+        if figure > most and left > 0:
             raise OverCeiling(
-                f"against {what} this costs ε = {figure:.4g}, and the document allows {most:g}: take more "
-                f"noise, fewer steps or a lower rate, or ask for epsilon={most:g}, against={name!r}"
+                f"this costs ε = {both(alone, together)}; {what} is {most:g} in all: take more noise, fewer "
+                f"steps or a lower rate, or ask for epsilon={at_most(left)}, against={name!r}"
             )
 
 

@@ -34,6 +34,7 @@ class Recipe(PartyConfig):
     adserver: Path = Field(description='the ad server\'s own file: adserver = "adserver.toml"')
     tag: str = Field(description='the declared model: tag = "ConversionModel11005"')
     model: str = Field(description='what is trained: model = "model.py:build" or model = "model.onnx"')
+    output: str | None = Field(None, description='of an ONNX file that has several: output = "probabilities"')
     loss: str | tuple[str, ...] = Field(description='bce, mse or softmax: loss = "bce"')
     steps: int = Field(description="how many: steps = 500")
     optimizer: Options = Field(
@@ -76,7 +77,7 @@ class Recipe(PartyConfig):
     @property
     def training(self) -> dict[str, Any]:
         """The options of `client.training`, which have the same names: all but the recipe's own."""
-        own = {"adserver", "model", "optimizer", "scheduler", "out", "encoder", "seed"}
+        own = {"adserver", "model", "output", "optimizer", "scheduler", "out", "encoder", "seed"}
         return self.model_dump(exclude=own)
 
 

@@ -67,6 +67,10 @@ class TooFewToFreeze(DatasetRefused):
     """The dataset has fewer than k records: abort it, and send its reports with others."""
 
 
+class TooManyToFreeze(DatasetRefused):
+    """The dataset has more records than the document allows in one release: abort it, and select fewer."""
+
+
 class FreezeMismatch(DatasetRefused):
     """This helper computes another digest than the one it was asked to freeze. Nothing was frozen."""
 

@@ -6,7 +6,7 @@ helper and key that it was sealed for.
 
 import hashlib
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
@@ -25,6 +25,12 @@ _CURVE_PRIME = 2**255 - 19
 _PROBE = X25519PrivateKey.from_private_bytes(bytes([1] * 32))
 """Not a secret: an exchange with it, or with any key, fails for a point of small order."""
 _KEY_ID_DOMAIN = b"maskedlark v2 hpke key"
+
+
+@lru_cache(maxsize=16)
+def _point(public: bytes) -> X25519PublicKey:
+    # Not kept in the key, which travels between processes.
+    return X25519PublicKey.from_public_bytes(public)
 
 
 @dataclass(frozen=True, repr=False)
@@ -51,7 +57,7 @@ class SealingKey:
 
     def seal(self, plaintext: bytes, info: bytes) -> bytes:
         """Encapsulated key and ciphertext. Run by the browser."""
-        return _SUITE.encrypt(plaintext, X25519PublicKey.from_public_bytes(self.public), info)
+        return _SUITE.encrypt(plaintext, _point(self.public), info)
 
     def __repr__(self) -> str:
         return f"SealingKey({self.key_id.hex()})"

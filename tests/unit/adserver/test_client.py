@@ -214,7 +214,7 @@ def test_explaining_spends_nothing_and_says_what_a_query_then_costs(world):
     text = str(found)
     assert "Over 100 records (k = 50), with laplace noise of 4 from each of 2 helpers" in text
     assert "purchase by campaign: std. error 400,000.0" in text
-    assert "It would cost ε = 0.25 and leave 7.75. Nothing was spent." in text
+    assert "; it would leave 7.75 of a source's budget. Nothing was spent." in text
 
 
 def test_explaining_finds_the_same_mistakes(world):

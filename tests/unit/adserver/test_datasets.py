@@ -99,6 +99,21 @@ def test_a_dataset_has_so_many_chunks_at_most(world, monkeypatch):
         world.client.select("monday", 0, NOW)
 
 
+def test_a_dataset_of_more_than_a_release_may_be_over_is_not_selected(tmp_path):
+    world = World(tmp_path, max_records=4)
+    world.receive(1, at=NOW - 10)
+    world.receive(4, seed=b"later", at=NOW - 5)
+    with pytest.raises(TooLarge, match=r"5 reports, .* at most 4 .*: select a shorter time"):
+        world.client.select("monday", 0, NOW)
+    assert world.client.select("tuesday", NOW - 6, NOW).reports == 4
+
+
+def test_of_several_models_one_has_too_many_only_where_all_together_have():
+    assert module.max_reports(make(max_records=10), Purpose.AGGREGATE) == 10
+    models = len(make().models)
+    assert module.max_reports(make(max_records=10), Purpose.TRAIN) == 10 * models
+
+
 def test_large_payloads_make_small_chunks():
     models = [
         {

@@ -540,7 +540,9 @@ def test_more_datasets_than_a_question_takes_is_one_clear_error(world, monkeypat
 def test_a_budget_that_is_spent_says_what_is_left_and_what_fits(world):
     for _ in range(10):
         world.client.query(["purchase"], "campaign", noise=1.3)
-    with pytest.raises(BudgetExhausted, match=r"0\.\d+ is left .* With noise \d\.\d+ it would fit") as caught:
+    with pytest.raises(
+        BudgetExhausted, match=r"0\.\d+ of 8 is left .* With noise \d\.\d+ it would fit"
+    ) as caught:
         world.client.query(["purchase"], "campaign", noise=1.3)
     facts: dict[str, Any] = dict(caught.value.facts())
     assert facts["left_epsilon"] < facts["wanted_epsilon"]

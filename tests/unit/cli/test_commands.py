@@ -10,8 +10,8 @@ from maskedlark import cli
 
 RUN = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"}).invoke
 ORDER = (
-    "demo parameters helper adserver simulate datasets query fit predict train evaluate audit receipts "
-    "experiment bench"
+    "demo parameters helper adserver simulate datasets query fit predict train evaluate budget audit "
+    "receipts experiment bench"
 )
 EXAMPLE = "Example: maskedlark "
 

@@ -97,7 +97,10 @@ def test_a_plan_spends_and_writes_nothing(written):
 def test_a_fit_is_saved_and_charged_once_however_often_it_is_run(written):
     path = written.parent / "model.json"
     lines = run("fit", written).stdout.splitlines()
-    assert re.fullmatch(rf"{path}: charged ε = [\d.]+ against everybody, left [\d.]+", lines[0])
+    assert re.fullmatch(rf"{path}: charged ε = [\d.]+ against everybody", lines[0])
+    assert re.match(
+        r"left of a source's budget: ε = [\d.]+ of [\d.]+; of what training may cost: ε = ", lines[1]
+    )
     assert lines[-1].startswith("300 rows here, 300 records at the helpers, of which 300 are expected")
     first = path.read_bytes()
     path.unlink()

@@ -170,7 +170,10 @@ def test_an_empty_answer_says_why(measured):
 
 def test_explaining_asks_nothing(measured):
     options = ("query", "--group-by", "campaign", "--value", "purchase", "--explain")
-    assert "It would cost ε = 1 and leave 7. Nothing was spent." in run(*options).stdout
+    assert (
+        "It would cost ε = 1 against the ad server and against it with all helpers but one; it would leave 7 "
+        "of a source's budget. Nothing was spent."
+    ) in run(*options).stdout
     assert json.loads(run(*options, "--json").stdout)["left_epsilon"] == 7.0
     assert not measured.helpers[0].received
 
@@ -203,12 +206,27 @@ def test_a_mistake_is_one_clear_line(measured, options, words):
 
 
 def test_a_budget_that_is_spent_is_one_clear_line(measured):
-    options = ("query", "--group-by", "campaign", "--value", "purchase", "--noise", "1.3")
+    options = ("query", "--group-by", "campaign", "--value", "purchase", "--noise", "1.3", "--again")
     for _ in range(10):
         run(*options)
     line = complains(*options, code=3)
-    assert line.startswith("BudgetExhausted: helper-0: this would cost ε = 0.7692; 0.3077 is left")
+    assert line.startswith("BudgetExhausted: helper-0: this would cost ε = 0.7692 against the ad server and ")
+    assert "; 0.3077 of 8 is left of a source's budget" in line
     assert "noise 3.25" in line
+
+
+def test_a_question_asked_before_is_not_charged_again_unless_told_to(measured):
+    options = ("query", "--group-by", "campaign", "--value", "purchase")
+    first = run(*options)
+    request, sent = first.stderr.split()[1], len(measured.helpers[0].received)
+    line = complains(*options)
+    assert line.startswith("AskedBefore: the same was asked and answered 20")
+    assert f"--resume {request} shows that answer again and costs nothing; --again asks for another" in line
+    assert len(measured.helpers[0].received) == sent, "no helper was asked"
+    assert run("query", "--resume", request).stdout == first.stdout
+    assert f"--resume {request}" in run(*options, "--explain").stderr
+    assert run(*options, "--again").stderr.split()[1] != request
+    run("query", "--group-by", "campaign", "--value", "purchase", "--noise", "2")
 
 
 def test_a_configuration_that_is_not_there_is_one_clear_line(tmp_path):

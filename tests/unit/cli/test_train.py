@@ -41,7 +41,7 @@ def test_the_plan_alone_charges_and_writes_nothing(written):
     done = INVOKE(app, ["train", str(written), "--plan"])
     assert done.exit_code == 0, done.output
     assert "4 steps of 150 of 300 records, each once in 2 steps" in done.stdout
-    assert "against the ad server alone" in done.stdout
+    assert "against the ad server and against it with all helpers but one" in done.stdout
     found = json.loads(INVOKE(app, ["train", str(written), "--plan", "--json"]).stdout)
     assert (found["plan"]["steps"], found["plan"]["noise"]) == (4, 0.5)
     made = {path.name for path in written.parent.iterdir()} - {"__pycache__"}

@@ -5,6 +5,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 
@@ -15,3 +16,35 @@ def exported(module: torch.nn.Module, shape: tuple[int, ...], **options: Any) ->
         warnings.simplefilter("ignore")
         torch.onnx.export(module, (torch.zeros(shape),), path, verbose=False, external_data=False, **options)
     return path.read_bytes()
+
+
+def exported_beside(module: torch.nn.Module, shape: tuple[int, ...], path: Path) -> None:
+    """PyTorch's default: the model, and its weights in another file beside it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(module, (torch.zeros(shape),), path, verbose=False)
+
+
+def fitted(name: str, features: int, classes: int = 2) -> Any:
+    """One of scikit-learn's models of random rows, as a user has it."""
+    from sklearn import linear_model, neural_network
+
+    kind = getattr(neural_network if name.startswith("MLP") else linear_model, name)
+    options = (
+        {"hidden_layer_sizes": (6, 5), "max_iter": 3, "random_state": 0} if name.startswith("MLP") else {}
+    )
+    rng = np.random.default_rng(0)
+    x, y = rng.random((60, features)), rng.random(60)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return kind(**options).fit(x, rng.integers(0, classes, 60) if hasattr(kind, "predict_proba") else y)
+
+
+def exported_by_sklearn(model: Any, features: int, dtype: Any = np.float32, **options: Any) -> bytes:
+    """As a user of scikit-learn exports it."""
+    import skl2onnx
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        made = skl2onnx.to_onnx(model, np.zeros((1, features), dtype), options=options or None)
+    return bytes(made.SerializeToString())

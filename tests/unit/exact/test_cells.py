@@ -2,17 +2,21 @@
 
 import hashlib
 import math
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from maskedlark.core import field, sharing
 from maskedlark.core.declared import Bytes, Model
 from maskedlark.core.labels import LabelSpace
 from maskedlark.core.purpose import Purpose
+from maskedlark.exact import cells as module
 from maskedlark.exact import layout
 from maskedlark.exact.cells import Buckets, Hashed, Largest, Partition, cells, counts
 from maskedlark.exact.errors import RecordsDoNotFit, TooWide
+from maskedlark.exact.forward import Forward
 from maskedlark.exact.losses import BinaryCrossEntropy, SoftmaxCrossEntropy, SquaredError
 from maskedlark.exact.network import Layer, Linear, Network
 from maskedlark.exact.quantise import Quantised, quantise
@@ -133,6 +137,38 @@ def test_a_network_too_wide_to_train_may_still_have_cells(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(layout, "_errors", refuse)
     assert len(cells(network, weights, features, [Largest(0, 5)])) == 1
+
+
+@pytest.mark.parametrize("policy", ["all", "each its own"])
+def test_wide_records_come_in_blocks_that_fit_in_memory(monkeypatch: pytest.MonkeyPatch, policy: str) -> None:
+    """Once they are charged, a helper must not run out of it."""
+    rng, wide = np.random.default_rng(3), np.repeat(features, 4, axis=1)
+    seen: list[int] = []
+    made, sent = linear(*rng.integers(-9, 10, (3, 20)).tolist())
+    masks = rng.integers(0, field.P, (60, 2))
+    shown = np.array([[0, 1]]) if policy == "all" else rng.permuted(np.tile([0, 1], (60, 1)), axis=1)
+
+    def found() -> list[object]:
+        (own,) = cells(made, sent, wide, [Largest(0, 3)])
+        return [own.tolist(), counts(own, masks, shown, (3, 2)).tolist()]
+
+    whole = found()
+    sums, total_by = Forward.sums, field.total_by
+
+    def watched_sums(own: Forward, rows: torch.Tensor) -> torch.Tensor:
+        seen.append(rows.numel())
+        return sums(own, rows)
+
+    def watched_total(a: field.FieldArray, *rest: Any) -> field.FieldArray:
+        seen.append(len(a))
+        return total_by(a, *rest)
+
+    monkeypatch.setattr(module, "_AT_ONCE", 100)
+    monkeypatch.setattr(Forward, "sums", watched_sums)
+    monkeypatch.setattr(field, "total_by", watched_total)
+    assert found() == whole
+    assert max(seen) <= 100
+    assert len(seen) == 60 * 20 / 100 + 2
 
 
 @pytest.mark.parametrize("outputs", [3, 700])

@@ -333,6 +333,46 @@ def test_a_reshape_keeps_every_record_a_row_of_its_numbers(shape: list[int]) -> 
         read(data, BCE)
 
 
+class Residual(torch.nn.Module):
+    """x + f(x), then the last layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.last = torch.nn.Linear(4, 4), torch.nn.Linear(4, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.last(x + torch.relu(self.inner(x)))
+        return found
+
+
+class WideAndDeep(torch.nn.Module):
+    """A linear part of the features beside a network of them, added or joined."""
+
+    def __init__(self, joined: bool) -> None:
+        super().__init__()
+        self.joined = joined
+        self.wide, self.deep = torch.nn.Linear(4, 1), torch.nn.Linear(4, 3)
+        self.last = torch.nn.Linear(7 if joined else 3, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        deep = torch.relu(self.deep(x))
+        if self.joined:
+            deep = torch.cat([x, deep], 1)
+        found: torch.Tensor = self.last(deep) if self.joined else self.wide(x) + self.last(deep)
+        return found
+
+
+@pytest.mark.parametrize(
+    "module", [Residual(), WideAndDeep(True), WideAndDeep(False)], ids=["residual", "joined", "added"]
+)
+def test_two_paths_get_advice_that_helps_from_a_file_and_from_torch(module: torch.nn.Module) -> None:
+    advice = r"leave one path out, or train any model, as it is, on labels from one release \(docs/CELLS.md\)"
+    with pytest.raises(ModelDoesNotFit, match=rf"joins two paths.*{advice}"):
+        read(exported(module, (2, 4), dynamo=False), BCE)
+    with pytest.raises(ModelDoesNotFit, match=advice):
+        networks.network(module, networks.losses("bce", module), 4)
+
+
 def test_outputs_and_losses_have_to_agree() -> None:
     with pytest.raises(ModelDoesNotFit, match=r"0.weight: gives 1 outputs"):
         network_of(built(node("MatMul", "x w", "m"), **W), "bce", "bce")

@@ -164,3 +164,11 @@ def test_a_key_is_of_all_that_decides(tmp_path):
             name: value,
         }
         assert Job(**changed).key != job.key, name
+
+
+def test_what_another_figure_of_the_folder_has_found_is_not_run_again(tmp_path):
+    found = jobs.run(some(tmp_path), tmp_path / "first.csv")
+    (tmp_path / "a table of somebody's.csv").write_text("a,b\n1,2\n")
+    once = ran(tmp_path)
+    assert jobs.run(some(tmp_path), tmp_path / "second.csv") == found
+    assert ran(tmp_path) == once

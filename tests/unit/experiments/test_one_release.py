@@ -1,45 +1,90 @@
-"""The figure of one release: what is run, and what its table says."""
+"""The figure of one release: what is run, what its students learn, and what its tables say."""
 
 import numpy as np
 import pytest
 
-from experiments.figures import one_release, one_release_run
+from experiments.data import Split
+from experiments.figures import one_release, one_release_students, one_release_told
+from experiments.figures.accounted_run import MASKED, OPACUS, PARTITIONED
+from experiments.figures.one_release_run import CELLS, MNIST, SHOPPERS, declared
+from experiments.figures.one_release_told import CLEAR, LEARNT, LINEAR, ON_HTTP, RANDOMISED, STUDENT
 from experiments.rows import Row
 from experiments.size import Size
+from maskedlark.core.labels import LabelSpace
+from maskedlark.core.local_dp import RandomisedResponse
 
 
-def row(series, x, seed, y, loss):
-    return Row(f"{series}{x}{seed}", one_release.SHOPPERS, series, x, seed, y, 1.0, {"log_loss": str(loss)})
+def row(series, x, seed, y, dataset=SHOPPERS, **more):
+    return Row(f"{series}{x}{seed}", dataset, series, x, seed, y, 1.0, more)
 
 
-def test_every_point_has_eight_splits_and_stands_beside_clear_labels_and_gradients():
+def test_every_point_has_all_seeds_and_stands_beside_gradients_and_clear_labels():
     wanted = one_release.jobs(Size.DEFAULT)
-    linear = [job for job in wanted if job.series == one_release.LINEAR]
-    assert {(job.x, job.seed) for job in linear} == {(x, s) for x in one_release.EPSILONS for s in range(8)}
-    assert {job.seed for job in wanted if job.series == one_release.CLEAR} == set(range(8))
-    assert [job for job in wanted if job.series == one_release.GRADIENTS]
-    assert all(job.settings["epsilon"] == job.x for job in linear)
+    seeds: dict[tuple[str, str, float], set[int]] = {}
+    for job in wanted:
+        seeds.setdefault((job.dataset, job.series, job.x), set()).add(job.seed)
+    for (dataset, series, _), found in seeds.items():
+        if series in (LINEAR, one_release_told.CELLS, LEARNT, RANDOMISED, CLEAR, STUDENT):
+            assert found == set(range({MNIST: 5, SHOPPERS: 8}[dataset]))
+    shown = {(dataset, series) for dataset, series, _ in seeds}
+    both = (LINEAR, one_release_told.CELLS, RANDOMISED, STUDENT, MASKED, PARTITIONED, OPACUS)
+    assert shown >= {(dataset, series) for dataset in (MNIST, SHOPPERS) for series in both}
+    assert {job.dataset for job in wanted if job.alone} == {
+        job.dataset for job in wanted if job.series == ON_HTTP
+    }
+    groups = {job.group for job in wanted if job.series == LEARNT}
+    assert len(groups) == 5, "features are learnt once for a seed"
 
 
-def test_the_table_compares_log_losses_on_the_same_splits():
+def test_the_tables_have_both_adversaries_and_what_services_answered():
     rows = [
-        row(one_release.LINEAR, 1.0, 0, 0.90, 0.22),
-        row(one_release.LINEAR, 1.0, 1, 0.92, 0.33),
-        row(one_release.CLEAR, 0.0, 0, 0.91, 0.20),
-        row(one_release.CLEAR, 0.0, 1, 0.93, 0.30),
-        row(one_release.GRADIENTS, 1.0, 0, 0.86, 0.4),
+        row(LINEAR, 1.0, 0, 0.90),
+        row(LINEAR, 1.0, 1, 0.92),
+        row(CLEAR, 0.0, 0, 0.91),
+        row(MASKED, 1.0, 0, 0.87, coalition_epsilon="13.1"),
+        row(one_release_told.CELLS, 0.25, 0, 95.8, MNIST),
+        row(ON_HTTP, 1.0, 0, 0.9, of=LINEAR, in_memory="0.9", numbers="59", differing="0"),
     ]
     said = one_release.text(rows)
-    assert "| 1 | 0.910 ± 0.014 | 0.275 | +10.0 % | 0.860 |" in said
-    assert "| clear | 0.920 ± 0.014 | 0.250 |  |  |" in said
+    assert "| 1 | 0.910 ± 0.014 | 0.870 (13.1) |" in said
+    assert "Of labels in the clear: linear model 0.910." in said
+    assert "| 0.25 | 95.8 |" in said
+    assert "0.900 and 0.900; 59 numbers were compared, and every one has the same bits." in said
 
 
 def test_scores_are_counted_by_hand():
     labels = np.array([0, 0, 1, 1])
-    assert one_release_run.auc(np.array([0.1, 0.2, 0.2, 0.3]), labels) == pytest.approx(3.5 / 4)
-    assert one_release_run.log_loss(np.array([0.5, 0.5, 0.5, 0.5]), labels) == pytest.approx(np.log(2))
+    assert one_release_students.auc(np.array([0.1, 0.2, 0.2, 0.3]), labels) == pytest.approx(3.5 / 4)
+    assert one_release_students.log_loss(np.array([0.5, 0.5, 0.5, 0.5]), labels) == pytest.approx(np.log(2))
+    data = Split(np.zeros((0, 1), np.uint8), labels[:0], np.zeros((4, 1), np.uint8), np.array([0, 1, 2, 2]))
+    assert one_release_students.scores(np.eye(3)[[0, 1, 2, 0]], data) == {"y": 75.0}
+
+
+def test_randomised_labels_are_learnt_by_their_likelihood():
+    """A quarter of them are wrong: without the correction no chance would be over three quarters."""
+    rng = np.random.default_rng(0)
+    rows = rng.integers(0, 256, (4000, 2), dtype=np.uint8)
+    truth = (rows[:, 0] > 127).astype(np.int64)
+    kept, off = RandomisedResponse(1.0).unbiasing(LabelSpace.binary())
+    sent = np.where(rng.random(len(truth)) < kept + off, truth, 1 - truth)
+    data = Split(rows, truth, rows[:500], truth[:500])
+    found = one_release_students.mapped(data, np.eye(2, dtype=np.float32)[sent], 0, kept, off)
+    assert one_release_students.auc(found[:, 1], data.test_labels) > 0.97
+    plain = one_release_students.mapped(data, np.eye(2, dtype=np.float32)[sent], 0)
+    loss, uncorrected = (
+        one_release_students.log_loss(each[:, 1], data.test_labels) for each in (found, plain)
+    )
+    assert loss < uncorrected - 0.1
+
+
+def test_a_document_declares_the_one_function_that_is_asked():
+    data = Split(
+        np.zeros((2, 3), np.uint8), np.array([0, 9]), np.zeros((0, 3), np.uint8), np.zeros(0, np.int64)
+    )
+    assert "classes = 10" in declared(data, CELLS, 9.0)
+    assert "mechanisms.moments" not in declared(data, CELLS, 9.0)
 
 
 def test_a_figure_without_noise_or_gradients_is_drawn(tmp_path):
-    drawn = one_release.draw([row(one_release.LINEAR, x, 0, 0.9, 0.2) for x in (0.5, 1.0)], tmp_path)
+    drawn = one_release.draw([row(LINEAR, x, 0, 0.9) for x in (0.5, 1.0)], tmp_path)
     assert [each for each in drawn if (tmp_path / each).read_text().startswith("<?xml")] == drawn

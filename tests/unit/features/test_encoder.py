@@ -146,10 +146,10 @@ def test_an_unknown_column_is_refused_and_the_nearest_named():
         ("a,b", "is no table"),
         (7, "is no table"),
         (np.zeros((3, 2)), "is no table"),
-        ([[1, 2]], "row 0 is no mapping"),
-        ([{"a": 1}, {"b": 1}], "row 1 has other columns"),
-        ([{"a": 1}, {"a": 1, "b": 1}], "row 1 has other columns"),
-        ([{"a": 1}, {"a": 1, None: ["2"]}], "row 1 has more cells"),
+        ([[1, 2]], "row 1 is no mapping"),
+        ([{"a": 1}, {"b": 1}], "row 2 has other columns than row 1"),
+        ([{"a": 1}, {"a": 1, "b": 1}], "row 2 has other columns than row 1"),
+        ([{"a": 1}, {"a": 1, None: ["2"]}], "row 2 has more cells"),
         ({"a": np.zeros((2, 2))}, "2 dimensions"),
     ],
 )
@@ -163,7 +163,7 @@ def test_what_is_no_table_is_refused(table, reason):
     [
         ([None, ""], "no value at all"),
         ([[1], [2]], "lists or other objects"),
-        ([b"x", b"y"], "row 0: neither text nor number"),
+        ([b"x", b"y"], "row 1: neither text nor number"),
         (np.array(["2024-01-01"], "datetime64[ns]"), "moments"),
         ([1.0] * 39, "has 39 numbers; a range that shows nobody needs 40"),
     ],
@@ -179,7 +179,7 @@ def test_columns_that_cannot_be_chosen_for_are_refused(cells, reason):
 def test_a_value_that_does_not_fit_is_named_by_its_row_and_not_shown(column, value):
     rows = tables.as_rows(TABLE)[:5]
     rows[3] = {**rows[3], column: value}
-    with pytest.raises(ColumnDoesNotFit, match=f"column '{column}', row 3: n") as caught:
+    with pytest.raises(ColumnDoesNotFit, match=f"column '{column}', row 4: n") as caught:
         ENCODER.encode(rows)
     assert str(value) not in str(caught.value).split(": ")[0]
     assert caught.value.__cause__ is None

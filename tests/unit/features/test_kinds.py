@@ -90,7 +90,7 @@ def test_every_way_to_write_a_number():
 
 @pytest.mark.parametrize("cell", ["ten", "1,5", "1_0", b"1", 1j, 10**400, object()])
 def test_what_is_no_number_is_refused(cell):
-    with pytest.raises(ColumnDoesNotFit, match="row 1: not a number"):
+    with pytest.raises(ColumnDoesNotFit, match="row 2: not a number"):
         encode([1, cell], [0], Scaled(low=0, high=5))
 
 

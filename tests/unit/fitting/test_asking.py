@@ -4,7 +4,7 @@ import pytest
 
 from maskedlark.errors import BadArguments, MaskedLarkError, NotDeclared
 from maskedlark.features import Encoder
-from maskedlark.fitting import LinearRegression, LogisticRegression, PoissonRegressor, maps
+from maskedlark.fitting import LinearRegression, LogisticRegression, PoissonRegressor, asking, maps
 from maskedlark.fitting.errors import RowsDoNotFit
 from maskedlark.functions.moments import Moments
 from maskedlark.ledger.errors import BudgetExhausted
@@ -12,6 +12,7 @@ from maskedlark.parameters.document import NoMechanism
 from maskedlark.release.messages import MAX_REQUEST
 from maskedlark.web.errors import UnknownDataset
 from tests.unit.fitting import cases
+from tests.unit.fitting.charged import charges
 
 ROWS = cases.rows(300)
 BEFORE = [
@@ -105,6 +106,19 @@ def test_a_document_without_the_mechanism_says_so():
         way, features, _ = cases.filled(count=100)
     with way, pytest.raises(NoMechanism, match="moments"):
         LogisticRegression(way, cases.TAG).fit(features)
+
+
+def test_more_coefficients_than_have_room_are_refused_before_the_charge(monkeypatch):
+    """Their errors would take all memory once the release is paid for."""
+    way, rows, _ = cases.filled("softmax", count=300)
+    with way:
+        monkeypatch.setattr(asking, "MAX_COEFFICIENTS", 3 * (5 + 1))
+        assert LogisticRegression(way, cases.TAG, noise=1.0)._question(rows).chosen.map.kind == "columns"
+        for most, given in ((3 * (5 + 1), "buckets"), (3 * (5 + 1) - 1, "auto")):
+            monkeypatch.setattr(asking, "MAX_COEFFICIENTS", most)
+            with pytest.raises(BadArguments, match="3 classes leave room for a map of"):
+                LogisticRegression(way, cases.TAG, noise=1.0, map=given).fit(rows)
+        assert charges(way) == 0
 
 
 def test_the_widest_question_fits_a_request(monkeypatch):

@@ -80,6 +80,24 @@ def test_a_plan_spends_nothing_and_the_fit_keeps_to_it(three):
     assert len(asked.fit(rows).counts_) == plan.cells
 
 
+def test_a_plan_over_what_training_may_cost_says_so(monkeypatch):
+    """Though the budget would allow it."""
+    lower = cases.SETTINGS.replace(
+        "training.adserver = {{epsilon = {epsilon}", "training.adserver = {{epsilon = 1.0"
+    )
+    monkeypatch.setattr(cases, "SETTINGS", lower)
+    way, rows, _ = filled(count=200)
+    with way:
+        asked = CellLabels(way, cases.TAG, noise=0.5)
+        plan = asked.plan(rows)
+        assert (plan.explained.left_epsilon or 0) > 0
+        assert not plan.fits
+        assert "more than is left" in str(plan)
+        assert "noise 1 fits" in str(plan.explained)
+        with pytest.raises(BudgetExhausted):
+            asked.fit(rows)
+
+
 def test_of_a_binary_label_ones_alone_are_asked():
     way, rows, truth = filled("logistic")
     with way:

@@ -49,6 +49,19 @@ def test_every_family_learns_from_one_release(label, kind):
         assert ((model.intervals_[..., 0] < model.coef_) & (model.coef_ < model.intervals_[..., 1])).all()
 
 
+def test_labels_may_be_large_numbers(monkeypatch):
+    """Money in cents: the field has room for the records there are, if not for all that a document allows."""
+    monkeypatch.setitem(cases.LABELS, "cents", cases.LABELS["least squares"].replace("10", "100000"))
+    monkeypatch.setattr(cases, "SETTINGS", cases.SETTINGS.replace("[-10, 10]", "[-100000, 100000]"))
+    way, features = cases.workflow("cents"), cases.rows(1000)
+    with way:
+        way.make_training_dataset(
+            "first", cases.TAG, features, [10_000 * cases.scores(features)], decoded=True
+        )
+        model = LinearRegression(way, cases.TAG, noise=0.05, map="columns").fit(features)
+    assert np.corrcoef(model.predict(features), cases.scores(features))[0, 1] > 0.98
+
+
 def test_coefficients_are_of_the_columns():
     way, features, _ = cases.filled(count=20_000)
     with way:

@@ -38,6 +38,7 @@ from maskedlark.web.errors import (
     NotNamed,
     StaleRequest,
     TooFewToFreeze,
+    TooManyToFreeze,
     UndeclaredKey,
     UnknownChunk,
     UnknownDataset,
@@ -139,7 +140,9 @@ def test_what_a_question_would_cost_is_said_and_not_charged(helper):
     body = question(helper.frozen(document).digest, noise=20.0)
     found = json.loads(helper.remote().post("/v2/explain", body, JSON_TYPE))
     assert (found["records"], found["k"], found["helpers"]) == (60, 50, 2)
-    assert found["cost"]["before"] == {"epsilon": 0.0, "delta": 0.0}
+    assert found["cost"]["before"] == {"epsilon": 0.0, "coalition_epsilon": 0.0, "delta": 0.0}
+    assert found["cost"]["charged_coalition_epsilon"] == found["cost"]["charged_epsilon"]
+    assert found["cost"]["left_training_epsilon"] is None, "sums are no training"
     assert found["cost"]["after"]["epsilon"] == found["cost"]["charged_epsilon"] > 0
     assert found["cost"]["left_epsilon"] == 8.0 - found["cost"]["after"]["epsilon"]
     assert 0 < found["noise_that_fits"] < 20
@@ -478,6 +481,13 @@ def test_questions_are_refused_by_their_own_types(helper):
 def test_too_few_records_are_not_released(helper):
     with pytest.raises(TooFewToFreeze, match="49 reports"):
         helper.frozen(helper.publish(fake_rate=0.0), count=49)
+
+
+def test_too_many_records_are_not_frozen_and_can_be_taken_back(helper):
+    document = helper.publish(fake_rate=0.0, max_records=59)
+    with pytest.raises(TooManyToFreeze, match=r"60 records, .* allows 59 .*: abort it, and select them by"):
+        helper.frozen(document)
+    assert State.decode(helper.remote().get("/v2/datasets/monday")).state == "open"
 
 
 @pytest.mark.parametrize(

@@ -361,14 +361,16 @@ def test_a_session_without_noise_costs_nothing(light):
 def test_both_ceilings_hold(light):
     """Against the ad server 4, against a coalition 40: whichever comes first."""
     _, sessions, _, _ = light
-    with pytest.raises(BudgetExhausted, match="a source's budget") as caught:
+    with pytest.raises(BudgetExhausted, match="left of what training may cost against") as caught:
         sessions.open(DOCUMENT, opening(1, steps=2000, noise=0.6))
     noise = float(caught.value.facts()["noise_that_fits"] or 0)
     assert sessions.open(DOCUMENT, opening(2, steps=2000, noise=noise)).opened.balance.left_epsilon >= 4.0
     asked = cases.make(k=1, training={
         "adserver": {"epsilon": 4.0, "delta": 1e-6}, "coalition": {"epsilon": 6.0, "delta": 1e-6}
     })  # fmt: skip
-    with pytest.raises(BudgetExhausted, match="against a coalition") as caught:
+    with pytest.raises(
+        BudgetExhausted, match="cost against the ad server with all helpers but one"
+    ) as caught:
         sessions.open(asked, opening(3, steps=500, noise=2.0))
     assert caught.value.facts()["left_epsilon"] == 6.0
     noise = float(caught.value.facts()["noise_that_fits"] or 0)

@@ -315,10 +315,13 @@ def test_noise_that_could_leave_the_field_is_refused_before_it_is_drawn(tmp_path
     with pytest.raises(FieldOverflow):
         bench.ask(request(noise=noise), document=wide)
     bench.ask(request(noise=noise / 2), document=wide)
-    # And as many records as are allowed, each of the most, count too.
-    full = cases.make(k=20, max_records=1 << 19, values=[{"name": "purchase", "low": 0, "high": 1 << 40}])
+    # The records there are, each of the most, count too, and not those that there might be.
+    full = cases.make(k=20, max_records=1 << 14, values=[{"name": "purchase", "low": 0, "high": 1 << 45}])
+    noise = 0.75 * 2**60 / (2**45 * 62.4)
     with pytest.raises(FieldOverflow):
-        bench.ask(request(3, noise=noise / 2), document=full)
+        bench.ask(request(3, noise=noise), document=full, sizes=(1 << 14, 0, 0))
+    bench.desks[0].datasets = datasets(document=full)
+    bench.desks[0].check("ads.example", request(3, noise=noise))
     for database in bench.databases:
         database.close()
 
@@ -327,9 +330,39 @@ def test_fewer_than_k_and_more_than_the_most(bench):
     with pytest.raises(TooFewRecords):
         bench.ask(request(), sizes=(10, 9, 0))
     small = cases.make(k=20, max_records=100)
-    with pytest.raises(TooManyRecords):
-        bench.ask(request(), document=small)
+    groupings: list[list[list[str]]] = [[[]], [["campaign"], []]]
+    for by in groupings:
+        with pytest.raises(TooManyRecords, match="by groups or with a filter"):
+            bench.ask(request(by=by), document=small)
     assert len(bench.ledgers[0].receipts("ads.example")) == 2
+
+
+@pytest.mark.parametrize("most", [59, 60])
+def test_of_too_many_records_groups_and_filters_that_fit_are_shown(tmp_path, most):
+    """Autumn has 40 records, spring 60, and a rare one 19."""
+    small = cases.make(k=20, max_records=most)
+    bench = Bench(tmp_path, small)
+    answers = [bench.ask(request(), place, document=small) for place in range(2)]
+    shown = [("autumn",)] if most == 59 else [("autumn",), ("spring",)]
+    assert [answer.tables[0].rows for answer in answers] == [shown] * 2
+    for number, campaign in enumerate(["autumn", "spring", "rare"], 2):
+        where = [{"key": "campaign", "among": [campaign]}]
+        rows = bench.ask(request(number, by=[[]], where=where), document=small).tables[0].rows
+        assert rows == ([()] if (campaign,) in shown else [])
+    for database in bench.databases:
+        database.close()
+
+
+def test_what_passes_a_filter_is_not_told_for_nothing(bench):
+    """Else the size of any group could be found by asking, uncharged, for it with ever more others."""
+    small = cases.make(k=20, max_records=59)
+    bench.desks[0].datasets = datasets(document=small)[:1]
+    said = []
+    for among in (["rare"], ["autumn"], ["autumn", "rare"], ["spring"], ["autumn", "spring"]):
+        where = [{"key": "campaign", "among": among}]
+        asked = request(by=[[]], where=where)
+        said.append(bench.desks[0].explain("ads.example", asked).query.records)
+    assert said == [sum(SIZES)] * 5
 
 
 def test_datasets_of_one_request_belong_together(bench):

@@ -589,7 +589,8 @@ def test_too_few_and_too_many_records_open_no_session(tmp_path):
     few.close()
     (tmp_path / "many").mkdir()
     many = Rig(tmp_path / "many", stepping.document(max_records=59))
-    refused(many, TooManyRecords)
+    refused(many, TooManyRecords, sampling=Sampling(kind="whole"))
+    many.open(many.request(sampling=Sampling(kind="partition", batches=2)))
     many.close()
 
 

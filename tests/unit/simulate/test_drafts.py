@@ -8,13 +8,16 @@ from maskedlark.dp.accountant import Charge
 from maskedlark.features import Boolean, Encoder, Hashed, OneHot, Scaled
 from maskedlark.features.csv_file import read_csv
 from maskedlark.fitting import recipe as fit_recipe
-from maskedlark.ledger.budget import Account
+from maskedlark.ledger.budget import SESSIONS, Account, Entry
+from maskedlark.ledger.errors import DeltaExhausted
 from maskedlark.parameters.document import Document
 from maskedlark.parameters.drafting import draft
 from maskedlark.simulate import drafts
 from maskedlark.simulate.errors import BadSimulation
 from maskedlark.simulate.users import ColumnRoles, read_users
+from maskedlark.training import plan as plans
 from maskedlark.training import recipe
+from maskedlark.training.plan import PrivacyTarget
 from tests.unit.parameters.cases import DOCUMENT_KEY, HELPER_KEYS, REQUEST_KEY, make
 
 
@@ -150,9 +153,14 @@ def users():
 def test_the_recipes_can_be_read_and_suit_the_crowd(tmp_path, records, k, drawn):
     made = trained(k)
     tag = made.models[0].tag
-    drafts.hand_over(tmp_path, made, tag, records, 1e-5, users())
-    found = recipe.read(tmp_path / "train.toml")
-    assert (found.tag, found.datasets, found.epsilon, found.delta) == (tag, ("trained",), 2.0, 1e-5)
+    drafts.hand_over(tmp_path, made, tag, records, users())
+    found, account = recipe.read(tmp_path / "train.toml"), Account(made)
+    assert (found.tag, found.datasets, found.epsilon, found.delta) == (
+        tag,
+        ("trained",),
+        1.0,
+        account.default_session_delta(tag),
+    )
     assert {name: getattr(found, name) for name in drawn} == drawn
     fit = fit_recipe.read(tmp_path / "run.toml")
     assert (fit.tag, fit.datasets, fit.epsilon, fit.model) == (tag, ("trained",), 1.0, "logistic")
@@ -162,9 +170,9 @@ def test_the_recipes_can_be_read_and_suit_the_crowd(tmp_path, records, k, drawn)
 
 def test_the_ad_servers_table_has_the_features_and_no_label(tmp_path):
     made = trained(100)
-    drafts.hand_over(tmp_path, made, made.models[0].tag, 3600, 1e-5, users())
+    drafts.hand_over(tmp_path, made, made.models[0].tag, 3600, users())
     table = read_csv(tmp_path / "people.csv")
-    assert [*table] == ["age"]
+    assert [*table] == ["campaign", "age"]
     assert (Encoder.load(tmp_path / "encoder.json").encode(table) == users().features).all()
 
 
@@ -172,23 +180,46 @@ def test_what_its_user_has_changed_stays(tmp_path):
     for name in ("model.py", "run.toml"):
         (tmp_path / name).write_text("mine")
     made = trained(100)
-    drafts.hand_over(tmp_path, made, made.models[0].tag, 3600, 1e-5, users())
+    drafts.hand_over(tmp_path, made, made.models[0].tag, 3600, users())
     assert [(tmp_path / name).read_text() for name in ("model.py", "run.toml")] == ["mine"] * 2
     assert (tmp_path / "train.toml").exists()
 
 
-def test_what_a_simulation_suggests_fits_its_budget_all_of_it():
-    """A query of three values with the least noise, a fit, a run, and an evaluation of each."""
+def test_what_a_simulation_suggests_fits_its_budget_all_of_it_twice():
+    """Two queries at ε = 1, a fit, two runs, and two evaluations of each with the least noise."""
     made = document(people(), {"a value": (0, 5)}, "bought", drafts.chosen(200, None, 8.0, 0.2))
     assert made.training is not None
     account, ceiling, tag = Account(made), made.training.adserver.epsilon, made.models[0].tag
     floors = {name: each.noise_floor for name, each in made.mechanisms.items()}
     fit = accountant.noise_for("gaussian", 1, ceiling * drafts.FIT_PART, account.delta(tag), mixed=True)
     assert fit > floors["moments"]
-    singles = [Charge("gaussian", fit, 1), *[Charge("gaussian", floors["cells"], 1)] * 2]
-    both = accountant.epsilon(singles, account.delta(tag), mixed=True) + ceiling * drafts.TRAIN_PART
-    assert both < ceiling
-    assert both + 3 / floors["sums"] < made.budget.epsilon
+    measured, trained = (b"m" * 32,), (b"t" * 32,)
+    delta, target = account.default_session_delta(tag), PrivacyTarget(epsilon=ceiling * drafts.TRAIN_PART)
+    run = plans.session_charge(made, tag, plans.drawn(rate=0.5), drafts.STEPS, target, 3600)
+    assert run is not None
+    assert run.delta == delta
+    entries = [
+        *[Entry(None, measured, Charge("laplace", 2.0, 2))] * 2,
+        Entry(tag, trained, Charge("gaussian", fit, 1)),
+        *[Entry(tag, trained, Charge("gaussian", floors["cells"], 1))] * 4,
+        *[Entry(tag, trained, run, bytes([place])) for place in range(2)],
+    ]
+    for entry in entries:
+        assert account.fits(entry), account.refusal(entry)
+        account.add([entry])
+
+
+def test_small_runs_find_room_for_as_many_as_share_the_delta():
+    made = document(people(), {}, "bought", drafts.chosen(200, None, 8.0, 0.2))
+    account, tag = Account(made), made.models[0].tag
+    target, whole = PrivacyTarget(epsilon=0.25), plans.drawn(kind="whole")
+    charge = plans.session_charge(made, tag, whole, 10, target, 3600)
+    assert charge is not None
+    for place in range(SESSIONS):
+        entry = Entry(tag, (b"t" * 32,), charge, bytes([place]))
+        assert account.fits(entry)
+        account.add([entry])
+    assert isinstance(account.refusal(Entry(tag, (b"t" * 32,), charge, b"one more")), DeltaExhausted)
 
 
 def test_a_draft_names_the_encoder_of_its_features():

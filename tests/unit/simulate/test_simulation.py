@@ -50,10 +50,11 @@ def test_the_folder_of_another_simulation_is_refused(tmp_path):
 def test_where_nobody_listens_a_leak_is_a_warning(tmp_path):
     table = {**PEOPLE, "name": [f"u{place}" for place in range(60)]}
     heard: list[str] = []
-    said = "name has another value in every row: if it names people, leave it out"
+    named = ["age", "name"]
+    said = "name has another text in every row: if it names people, leave it out"
     with pytest.warns(UserWarning, match=said) as warned, pytest.raises(InvalidDocument):
-        simulate.start(table, tmp_path, label="bought", tag="ü")
+        simulate.start(table, tmp_path, label="bought", features=named, tag="ü")
     assert [each.filename for each in warned] == [__file__]
     with pytest.raises(InvalidDocument):  # No warning, which would be an error here.
-        simulate.start(table, tmp_path, label="bought", tag="ü", say=heard.append)
+        simulate.start(table, tmp_path, label="bought", features=named, tag="ü", say=heard.append)
     assert heard[0] == said

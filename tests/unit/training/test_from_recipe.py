@@ -6,10 +6,11 @@ import torch
 from torch import nn
 
 from maskedlark.errors import BadArguments
+from maskedlark.exact.errors import ModelDoesNotFit
 from maskedlark.training import from_recipe, recipe
 from maskedlark.training.errors import BadRun
 from maskedlark.web.errors import BadConfig
-from tests.unit.exact.exporting import exported
+from tests.unit.exact.exporting import exported, exported_by_sklearn, fitted
 from tests.unit.training.cases import FEATURES, document, fit, flat, home
 from tests.unit.training.recipes import BUILD, RUN, STEPPING
 
@@ -77,3 +78,15 @@ def test_an_onnx_model_is_trained_from_where_it_is(made, tmp_path, between):
     x = torch.rand(7, FEATURES)
     assert torch.allclose(training.model(x), net(x), atol=1e-6)
     assert [type(each) for each in training.model] == [type(each) for each in net]
+
+
+def test_an_output_of_an_onnx_file_is_named_in_the_recipe(made, tmp_path):
+    pytest.importorskip("skl2onnx")
+    model = fitted("MLPClassifier", FEATURES)
+    (tmp_path / "model.onnx").write_bytes(exported_by_sklearn(model, FEATURES, zipmap=False))
+    text = RUN.replace("model.py:build", "model.onnx") + STEPPING
+    for more in ("", 'output = "probabilities"'):
+        training, _ = made(text + more)
+        assert [type(each) for each in training.model] == [nn.Linear, nn.ReLU] * 2 + [nn.Linear]
+    with pytest.raises(ModelDoesNotFit, match="has outputs label, probabilities; say which one"):
+        made(text + 'output = "logits"')

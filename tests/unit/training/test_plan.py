@@ -1,11 +1,19 @@
 import math
+import re
+from dataclasses import replace
 
 import pytest
 
+from maskedlark.adserver.spending import BudgetState
 from maskedlark.dp.session_charge import SessionCharge, adserver_epsilon, coalition_epsilon
 from maskedlark.errors import BadArguments, NoiseTooSmall
 from maskedlark.features import Encoder, Scaled
+from maskedlark.ledger.budget import SESSIONS, Entry, EpsilonPair
+from maskedlark.ledger.errors import AccountClosed, BudgetExhausted, DeltaExhausted
+from maskedlark.ledger.wording import at_most, both
 from maskedlark.training import plan as plans
+from maskedlark.training.checkpoint import kept
+from maskedlark.training.errors import OtherRun, OverCeiling
 from maskedlark.training.evaluating import evaluate
 from maskedlark.training.plan import PrivacyTarget, drawn, expected_batch
 from maskedlark.training.predictor import Predictor
@@ -35,8 +43,8 @@ def test_epsilon_follows_from_noise():
         coalition_epsilon(plan.session_charge),
     )
     for text in (
-        f"ε = {plan.epsilon:.3g}",
-        f"{plan.coalition_epsilon:.3g} against it with all",
+        f"ε = {plan.epsilon:.4g} against the ad server",
+        f"{plan.coalition_epsilon:.4g} against it with all",
         "150 of 300",
     ):
         assert text in str(plan)
@@ -80,10 +88,11 @@ def test_both_ceilings_of_the_document_are_kept():
             run(home(document(training=ceilings)), model(), sampling_rate=0.5)
         return str(caught.value)
 
-    assert f"against the ad server this costs ε = {plan.epsilon:.4g}" in refused(plan.epsilon - 0.1, 9000)
+    figures = f"this costs ε = {both(plan.epsilon, plan.coalition_epsilon)}; what training may cost against"
+    assert f"{figures} the ad server is {plan.epsilon - 0.1:g} in all" in refused(plan.epsilon - 0.1, 9000)
     said = refused(between, between)
-    assert f"with all helpers but one this costs ε = {plan.coalition_epsilon:.4g}" in said
-    assert f"ask for epsilon={between:g}, against='coalition'" in said
+    assert f"{figures} the ad server with all helpers but one is {between:g} in all" in said
+    assert f"ask for epsilon={at_most(between)}, against='coalition'" in said
 
 
 def test_less_noise_than_the_floor_is_refused_and_never_calibrated_to():
@@ -109,10 +118,10 @@ def test_a_partition_is_charged_by_epochs_and_expected_batches_leave_out_what_is
     assert expected_batch(drawn(rate=1e-9), 300) == 1
 
 
-def test_delta_is_the_models_half_unless_it_is_given():
+def test_delta_leaves_room_for_other_sessions_unless_it_is_given():
     found = plans.session_charge(document(), TAG, drawn(batches=2), 6, PrivacyTarget(noise=1.0), 300)
     assert found is not None
-    assert found.delta == pytest.approx(1e-3 / 3 / 2)
+    assert found.delta == pytest.approx(1e-3 / 3 / 2 / SESSIONS)
 
 
 def test_where_labels_were_randomised_nothing_is_charged():
@@ -136,7 +145,7 @@ def test_where_labels_were_randomised_nothing_is_charged():
 def test_batches_that_may_fall_below_k_amplify_nothing_and_it_is_said():
     few = SessionCharge("gaussian", 1.0, 1.0, 6, 6, 1e-5)
     with pytest.raises(BadArguments, match=r"batches of 21 records may fall below k = 20.*a higher rate"):
-        plans._check(few, drawn(rate=0.07), PrivacyTarget(epsilon=2.0), document(), 300)
+        plans._check(few, drawn(rate=0.07), PrivacyTarget(epsilon=2.0), document(), 300, EpsilonPair(4, 40))
 
 
 def test_another_encoder_than_is_declared_is_refused_before_anything_is_asked(monkeypatch):
@@ -151,3 +160,107 @@ def test_another_encoder_than_is_declared_is_refused_before_anything_is_asked(mo
         run(declared, model(), encoder=second)
     with pytest.raises(BadArguments, match="declared with the encoder"):
         evaluate(declared, Predictor(model(), "bce", TAG, second))
+
+
+def limited():
+    """Helpers under a document where training may cost 4, and 40 against a coalition."""
+    both = {"adserver": {"epsilon": 4.0, "delta": 1e-3}, "coalition": {"epsilon": 40.0, "delta": 1e-3}}
+    return home(document(training=both))
+
+
+def session(helpers, **options):
+    """One that is opened, and stays so."""
+    made = run(helpers, model(), **{"sampling": "whole", "steps": 4, **options})
+    made.receipts = made.sums.open()
+    return made
+
+
+def number(said, name):
+    """The figure that an error advises."""
+    return float(re.findall(rf"{name} = ([0-9.e-]+)", said)[-1])
+
+
+@pytest.mark.parametrize("steps", [4, 40])
+def test_a_plan_refuses_what_helpers_would_with_the_epsilon_that_fits(steps):
+    helpers, most = limited(), 4.0
+    session(helpers, epsilon=most * 0.75, delta=None)
+    with pytest.raises(BudgetExhausted, match="is left of what training may cost against") as caught:
+        run(helpers, model(), epsilon=most / 2, delta=None, sampling="whole", steps=steps)
+    fits = number(str(caught.value), "epsilon")
+    assert most / 5 < fits <= most / 4
+    assert session(helpers, epsilon=fits, delta=None, steps=steps).receipts
+
+
+def test_a_plan_with_noise_refuses_with_the_steps_that_fit():
+    helpers = limited()
+    session(helpers, epsilon=3.0, delta=None)
+    with pytest.raises(BudgetExhausted) as caught:
+        run(helpers, model(), noise=20.0, delta=None, sampling="whole", steps=100)
+    steps = int(number(str(caught.value), "steps"))
+    assert 1 <= steps < 100
+    with pytest.raises(BudgetExhausted):
+        run(helpers, model(), noise=20.0, delta=None, sampling="whole", steps=steps + 1)
+    assert session(helpers, noise=20.0, delta=None, steps=steps).receipts
+
+
+def test_a_plan_refuses_a_delta_that_is_not_left_and_its_advice_works():
+    helpers, options = home(document()), {"noise": 40.0, "sampling": "whole"}
+    with pytest.raises(DeltaExhausted, match=r"has δ = 0\.1; .* is left of the δ that sessions") as caught:
+        run(helpers, model(), delta=0.1, **options)
+    session(helpers, delta=number(str(caught.value), "delta"), **options)
+    with pytest.raises(DeltaExhausted) as caught:
+        run(helpers, model(), delta=1e-5, **options)
+    left = caught.value.facts()["left_delta"]
+    assert 0 <= left < 1e-6, "three digits of it were taken"
+    if left:
+        session(helpers, delta=number(str(caught.value), "delta"), **options)
+
+
+def test_where_no_delta_is_left_no_smaller_one_is_advised():
+    said = str(DeltaExhausted(0.0, 1e-9))
+    assert "no session fits any more, with any delta" in said
+    assert "Fits and evaluations take none of it" in said
+
+
+def test_over_a_ceiling_the_figure_is_what_is_left_of_it():
+    helpers, most = limited(), 4.0
+    session(helpers, epsilon=most * 0.75, delta=None)
+    with pytest.raises(OverCeiling) as caught:
+        run(helpers, model(), epsilon=most * 2, delta=None, sampling="whole")
+    epsilon = float(re.findall(r"epsilon=([0-9.]+), against='adserver'", str(caught.value))[0])
+    assert session(helpers, epsilon=epsilon, delta=None).receipts
+
+
+def test_a_run_that_is_charged_is_not_checked_again(tmp_path):
+    helpers, most = limited(), 4.0
+    options = {"epsilon": most * 0.75, "delta": None, "sampling": "whole", "folder": tmp_path}
+    first = run(helpers, model(), **options)
+    next(iter(first)).backward()
+    again = run(helpers, model(), **options)
+    assert [each.number for each in again] == [*range(len(again))]
+
+
+def test_a_folder_in_which_nothing_was_begun_takes_other_settings(tmp_path):
+    helpers = home(document())
+    refused = run(helpers, model(), sampling="whole", folder=tmp_path).run
+    assert refused is not None
+    refused.begin()
+    assert kept(tmp_path) is not None
+    training = run(helpers, model(), sampling="whole", folder=tmp_path, noise=3.0)
+    next(iter(training)).backward()
+    assert kept(tmp_path) == training.sums.body
+    with pytest.raises(OtherRun, match="another run was begun"):
+        refused.begin()
+    with pytest.raises(OtherRun, match="with other settings"):
+        run(helpers, model(), sampling="whole", folder=tmp_path)
+
+
+def test_a_helper_that_lost_receipts_plans_nothing():
+    helpers = home(document())
+    state = helpers.budget(helpers.document)
+    lost = BudgetState(state.document, tuple(replace(each, lost=True) for each in state.helpers))
+    entry = Entry(TAG, (b"d" * 32,), SessionCharge("gaussian", 40.0, 1.0, 1, 1, 1e-6), b"one")
+    assert state.fits(entry)
+    assert not lost.fits(entry)
+    with pytest.raises(AccountClosed, match="Publish a new version"):
+        lost.check(entry)

@@ -169,7 +169,7 @@ def test_a_document_that_is_too_long_says_nothing():
 
 
 def test_errors_with_messages_of_several_parts_come_back_too():
-    error = ColumnDoesNotFit("age", 3, "make it a number")
+    error = ColumnDoesNotFit("age", "line 3", "make it a number")
     back = problem.error_of(422, problem.of(error).encode())
     assert (type(back), str(back)) == (ColumnDoesNotFit, str(error))
 

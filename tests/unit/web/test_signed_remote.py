@@ -140,7 +140,8 @@ def test_refusals_come_back_as_themselves(url):
 def test_facts_of_an_error_come_with_it(url):
     with remote(url) as asking, pytest.raises(BudgetExhausted, match="left") as found:
         asking.get("/budget")
-    assert found.value.facts() == {"left_epsilon": 0.5, "wanted_epsilon": 1.0, "noise_that_fits": 2.5}
+    facts = {"left_epsilon": 0.5, "wanted_epsilon": 1.0, "noise_that_fits": 2.5}
+    assert facts.items() <= found.value.facts().items()
 
 
 def test_a_service_whose_storage_is_away_is_away(url):

@@ -27,7 +27,8 @@ def run(console: Screen, client: Client, crowd: People) -> Report:
     cells = ((row.name, *_cells(row.buyers), *_cells(row.euros)) for row in rows)
     console.print(table(columns, cells, title))
     console.say(f"""Not shown: {", ".join(hidden)}, of fewer than k = {report.k} records. The report cost
-        ε = {report.charged:.3g}; {report.left:.3g} is left for any source in it.""")
+        ε = {report.charged:.3g} against everybody; {report.left:.3g} is left of the budget of any source in
+        it.""")
     return report
 
 

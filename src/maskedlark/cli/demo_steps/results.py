@@ -155,8 +155,13 @@ class Won:
     advantage: float
     error: float
 
+    @property
+    def signed(self) -> str:
+        """The advantage with its sign; what rounds to 0 has none."""
+        return f"{self.advantage:+.3f}" if round(self.advantage, 3) else "0.000"
+
     def __str__(self) -> str:
-        return f"{self.advantage:+.3f} ± {self.error:.3f}"
+        return f"{self.signed} ± {self.error:.3f}"
 
 
 NO_STATE = "finds no state"

@@ -34,7 +34,9 @@ def _tiles(results: DemoResults) -> Iterator[tuple[str, str]]:
     bought = f"{results.bought:,} bought, which their browsers alone know"
     yield f"{results.users:,}", f"people saw an ad; {bought}"
     yield f"{results.sent.reports:,}", "sealed reports, fakes among them; the ad server can read none"
-    yield f"ε = {spent.epsilon:.3g}", f"of {spent.allowed:g} that a source may cost was spent, on all below"
+    together = f"{spent.coalition:.3g} against it with all helpers but one"
+    words = f"of {spent.allowed:g} that a source may cost was spent against the ad server alone, {together}"
+    yield f"ε = {spent.epsilon:.3g}", words
     if model is not None:
         words = f"AUC of a model from one release, at ε = {model.fit.epsilon:.3g} against everybody; " + (
             f"{model.private.auc:.3f} by gradients, {model.clear.auc:.3f} for one that saw every label"
@@ -42,7 +44,7 @@ def _tiles(results: DemoResults) -> Iterator[tuple[str, str]]:
         yield f"{model.fit.judged.auc:.3f}", words
     if ours is not None:
         words = f"± {ours.error:.3f}: advantage of a helper that attacks labels; 1 would read all"
-        yield minus(f"{ours.advantage:+.3f}"), words
+        yield minus(ours.signed), words
     campaigns = f"campaign{'s' * (len(report.hidden) != 1)}"
     yield f"{len(report.hidden)}", f"{campaigns} withheld, of fewer than k = {report.k} records"
 
@@ -77,7 +79,8 @@ def _measured(report: Report) -> Markup:
     if report.hidden:
         withheld = f"""Withheld: {", ".join(report.hidden)}, of fewer than k = {report.k} records: a sum over
             few people is close to one of them."""
-    cost = f"The report cost ε = {report.charged:.3g}; {report.left:.3g} was left then for any source in it."
+    cost = f"""The report cost ε = {report.charged:.3g} against everybody; {report.left:.3g} was left then of
+        the budget of any source in it."""
     parts = (drawn, paragraph(f"{withheld} {cost}"), folded(table("Campaign report", heads, rows)))
     return section("report", "The campaign report", intro, *parts)
 
@@ -107,7 +110,8 @@ def _trained(name: str, title: str, model: Model | None) -> Markup:
     )
     note = """A session is charged whole when it is opened: a point shows what a run that ends there would
         have cost with the same noise. Who trains so has no labels to draw this by: the people who judge here
-        are the demo's own."""
+        are the demo's own. Log-loss rises between the first steps, as it does without noise: momentum carries
+        the model past its best, and back. AUC depends on the order of people alone, and hardly notices."""
     heads = ["steps", "ε, ad server alone", "ε, with all helpers but one", "AUC", "log-loss"]
     cells = "{steps} {epsilon:.2f} {coalition:.2f} {auc:.3f} {loss:.3f}"
     rows = [cells.format(**vars(point)).split() for point in model.points]

@@ -1,0 +1,200 @@
+"""What a new user types about budgets, against real services: several trainings, plans, advice, `budget`.
+
+One simulation for all of them, in the order in which a user types. Its groups hold hardly more than k, so
+that every step takes all records; `test_simulate.py` types the same over sampled batches.
+"""
+
+import json
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from typer.testing import CliRunner
+
+from maskedlark import cli, simulate
+from maskedlark.core.purpose import Purpose
+from maskedlark.ledger.budget import SESSIONS
+from maskedlark.ledger.errors import DeltaExhausted
+from maskedlark.release.errors import TooManyRecords
+from maskedlark.training import from_recipe, recipe
+from maskedlark.web.errors import TooManyToFreeze
+from tests.integration.attacker import Attacker, reports, request
+
+PEOPLE, K = 900, 450
+RUN = CliRunner(env={"COLUMNS": "120", "TERM": "dumb"}).invoke
+BOTH = "against the ad server", "against it with all helpers but one"
+
+
+def people(count):
+    rng = np.random.default_rng(3)
+    age = rng.integers(18, 80, count)
+    return {
+        "campaign": ["spring", "winter"] * (count // 2),
+        "age": age.tolist(),
+        "bought": (age + rng.normal(0, 25, count) > 55).astype(int).tolist(),
+    }
+
+
+OPTIONS: dict[str, Any] = {"keys": ["campaign"], "values": {"bought": (0, 1)}, "label": "bought"}
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    with simulate.start(people(PEOPLE), tmp_path_factory.mktemp("newcomer"), k=K, **OPTIONS) as made:
+        yield made
+
+
+def typed(*words, code=0):
+    done = RUN(cli.app, [*map(str, words)])
+    assert done.exit_code == code, done.output
+    return done
+
+
+def again(world, name, **changes):
+    """Another recipe, as a user makes one: a copy with some lines changed."""
+    text = (world.folder / "train.toml").read_text()
+    changes = {"folder": f'"{name}"', "out": f'"{name}.pt"', **changes}
+    for key, value in changes.items():
+        text, count = re.subn(rf"^{key} = .*$", f"{key} = {value}", text, flags=re.MULTILINE)
+        text = text if count else f"{key} = {value}\n{text}"
+    path = world.folder / f"{name}.toml"
+    path.write_text(text)
+    return path
+
+
+def budget(world):
+    (found,) = json.loads(typed("budget", "--config", world.config, "--json").stdout)["documents"]
+    return found
+
+
+def left(found, of):
+    (limit,) = [each for each in found["limits"] if each["of"] == of]
+    return limit["left"]
+
+
+def advised(line, name):
+    return re.findall(rf"{name} ?= ?([0-9.e-]+)", line)[-1].rstrip(".")
+
+
+def query(world):
+    asked = ["--group-by", "campaign", "--value", "bought", "--epsilon", 1]
+    return typed("query", "--config", world.config, *asked).stdout.splitlines()[-2]
+
+
+def test_two_trainings_of_different_seeds_and_an_evaluation(world):
+    note = query(world)
+    assert "7 of 8 is left of a source's budget" in note
+    assert all(each in note for each in BOTH)
+    for run in (world.folder / "train.toml", again(world, "second", seed=3)):
+        planned, trained = typed("train", run, "--plan").stdout, typed("train", run).stdout
+        assert all(each in said for said in (planned, trained) for each in BOTH)
+        assert "left of a source's budget: ε = " in trained
+    assert "; left of a source's budget: ε = " in typed("evaluate", world.folder / "train.toml").stderr
+
+
+@pytest.mark.long
+def test_what_readme_and_tutorial_type_fits_twice(tmp_path):
+    """At all defaults: query, fit, evaluate; train, evaluate. The second training has another seed."""
+    with simulate.start(people(3000), tmp_path, **OPTIONS) as world:
+        for run in (world.folder / "train.toml", again(world, "second", seed=3)):
+            query(world)
+            for words in (("fit", "--explain"), ("fit",), ("evaluate",)):
+                typed(words[0], world.folder / "run.toml", *words[1:])
+            for words in (("train", "--plan"), ("train",), ("evaluate",)):
+                typed(words[0], run, *words[1:])
+        kinds = [each["what"] for each in budget(world)["entries"]]
+        assert [kinds.count(each) for each in ("sums", "moments", "gradient")] == [2, 1, 2]
+
+
+def test_budget_shows_of_what_each_figure_is_and_what_spent_it(world):
+    found = budget(world)
+    assert [each["of"] for each in found["limits"]] == [
+        "a source's budget",
+        "what training may cost against the ad server",
+        "what training may cost against the ad server with all helpers but one",
+    ]
+    assert [each["what"] for each in found["entries"]] == ["sums", "gradient", "gradient", "cells"]
+    whole, training, _ = found["limits"]
+    assert whole["spent"] == pytest.approx(training["spent"] + found["entries"][0]["epsilon"])
+    assert not found["helpers_differ"]
+    shown = " ".join(typed("budget", "--config", world.config).stdout.split())
+    assert "gradient of ConversionModel, 60 steps" in shown
+    assert "what training may cost against the ad server with all helpers but one" in shown
+
+
+def test_a_plan_refuses_what_opening_would_and_its_advice_works(world):
+    """ε, then δ: each figure that an error names is taken at its word, in the same folder."""
+    spare = left(budget(world), "what training may cost against the ad server")
+    run = again(world, "advised", epsilon=spare + 0.5)
+    for options in (["--plan"], []):
+        line = typed("train", run, *options, code=3).stderr.splitlines()[-1]
+        assert "is left of what training may cost against the ad server" in line
+        assert all(each in line for each in BOTH)
+    assert float(advised(line, "epsilon")) <= spare
+    again(world, "advised", epsilon=advised(line, "epsilon"))
+    assert typed("train", run, "--plan").exit_code == 0
+    for delta in (0.1, 1e-5):
+        line = typed("train", again(world, "advised", epsilon=0.2), "--plan", "--delta", delta, code=3).stderr
+        assert f"this session has δ = {delta:g}" in line
+    typed("train", run, "--plan", "--delta", advised(line, "delta"))
+    typed("train", run)
+
+
+def test_a_folder_where_nothing_had_begun_takes_other_settings(world):
+    """The request was stored and never sent, as when a process is killed before it opens its session."""
+    with world.client() as client:
+        stored = recipe.read(again(world, "killed", epsilon=0.1, steps=5))
+        training, _ = from_recipe.training(stored, client)
+        assert training.run is not None
+        training.run.begin()
+    run = again(world, "killed", epsilon=0.15, steps=6)
+    del training
+    assert "trained 6 steps" in typed("train", run).stdout
+    assert "OtherRun" in typed("train", again(world, "killed", epsilon=0.1), code=1).stderr
+
+
+def test_from_python_as_many_small_trainings_as_share_the_delta_and_then_it_says_so(world):
+    def training(client, **options):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(len(world.encoder), 1))
+        settings = {"loss": "bce", "tag": "ConversionModel", "sampling": "whole", "steps": 2, "epsilon": 0.02}
+        return client.training(model, encoder=world.encoder, **{**settings, **options})
+
+    (stream,) = [each for each in budget(world)["streams"] if each["model"]]
+    free = round(stream["delta_of_sessions_left"] / stream["delta_of_sessions"] * SESSIONS, 6)
+    with world.client() as client:
+        for _ in range(int(free)):
+            run = training(client)
+            assert all(each in str(run.plan()) for each in BOTH)
+            run.sums.open()
+        with pytest.raises(
+            DeltaExhausted, match=r"no session fits any more, with any delta|delta = \S+ or less"
+        ):
+            training(client)
+        # One that is closed before its first step gives its own back.
+        run.close()
+        assert training(client).plan().epsilon <= 0.02
+
+
+def test_a_dataset_that_is_too_large_is_not_frozen_and_several_together_are_asked_by_a_filter(world):
+    settings = 'keys = ["campaign"]\nk = 20\nmax_records = 100\nbudget = {epsilon = 8.0, delta = 0.0}\n'
+    settings += 'mechanisms = {sums = {kind = "laplace", noise_floor = 0.1}}\n[values]\nbought = [0, 1]\n'
+    cluster = world.cluster
+    document = cluster.publish(settings)
+    attacker, many = Attacker(cluster), reports(cluster, document, 120)
+    with pytest.raises(TooManyToFreeze, match="abort it, and select them by shorter times"):
+        attacker.dataset("large", document, many)
+    for remote in attacker.remotes:
+        remote.delete("/v2/datasets/large", attacker.query("large"))
+    halves = [attacker.dataset(f"half-{place}", document, many[place::2]) for place in range(2)]
+    total = request(1, *halves)
+    total = total.model_copy(update={"arguments": {**total.arguments, "by": [[]]}})
+    with pytest.raises(TooManyRecords, match="by groups or with a filter"):
+        attacker.ask(total)
+    filtered = {**total.arguments, "where": [{"key": "campaign", "among": ["spring"]}]}
+    assert attacker.tries(total.model_copy(update={"arguments": filtered})) == "answered"
+    assert attacker.tries(request(2, *halves)) == "answered"
+    assert Purpose.AGGREGATE in document.purposes()
