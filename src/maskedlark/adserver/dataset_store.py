@@ -233,6 +233,12 @@ class Datasets:
         verdict = {"valid": answer.valid, "invalid": answer.invalid}
         self._database.change(sa.update(_ANSWERS).where(this).values(**verdict))
 
+    def invalid(self, name: str, helper: str) -> int | None:
+        """How many reports this helper found not valid; None where nothing is checked."""
+        this = _ANSWERS.c.dataset == name, _ANSWERS.c.helper == helper
+        found = self._database.rows(sa.select(sa.func.sum(_ANSWERS.c.invalid)).where(*this))[0][0]
+        return None if found is None else int(found)
+
     def unchecked(self, name: str) -> list[int]:
         """The chunks on which some helper's verdict is not stored."""
         this = _ANSWERS.c.dataset == name, _ANSWERS.c.valid.is_(None)

@@ -93,8 +93,9 @@ def _enter(sending: Sending, receipts: ReceiptStore, helper: RemoteHelper, answe
     opened = receipts.open(helper, sending.document, signed)
     if not isinstance(opened, FrozenReceipt):
         raise BadReceipt(f"{helper.name} gave a receipt of something else for freezing {name}")
-    said = (opened.dataset, opened.records, opened.purpose)
-    if said != (answer.digest, answer.records, sending.dataset.selection.purpose.value):
+    said = (opened.dataset, opened.records, opened.purpose, opened.invalid)
+    invalid = sending.datasets.invalid(name, helper.name)
+    if said != (answer.digest, answer.records, sending.dataset.selection.purpose.value, invalid):
         raise BadReceipt(f"{helper.name} gave a receipt of another dataset for freezing {name}")
     receipts.enter(helper, signed)
 
