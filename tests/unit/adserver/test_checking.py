@@ -5,9 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from maskedlark.adserver import checking
 from maskedlark.adserver import datasets as selecting
 from maskedlark.adserver.dataset_store import DatasetState
-from maskedlark.adserver.errors import EmptyDataset, HelpersDiffer
+from maskedlark.adserver.errors import DatasetChanged, EmptyDataset, HelpersDiffer
 from maskedlark.release.errors import BadChecks
 from maskedlark.wire.datasets import CheckAnswer, pack
 from tests.unit.adserver.measuring import World
@@ -104,6 +105,14 @@ def test_a_message_of_another_document_is_not_stored(world):
     world.helpers[1].change["checks"] = lambda made: replace(made, parameters=bytes(32))
     with pytest.raises(BadChecks, match="helper-1 is for another document"):
         world.client.send("monday")
+
+
+def test_another_client_that_aborts_meanwhile_is_told(world):
+    sending = world.client._sending(world.client.datasets()[0])
+    sending.run()
+    world.client.abort("monday")
+    with pytest.raises(DatasetChanged, match="monday was frozen or aborted by another client"):
+        checking.check(sending)
 
 
 def test_where_nothing_is_valid_it_says_so(world):
