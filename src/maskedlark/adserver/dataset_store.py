@@ -89,7 +89,8 @@ class Floor(NamedTuple):
 class StoredChecks(NamedTuple):
     """A helper's check message of a chunk, which parts it accepted, and whether it gave its verdict."""
 
-    message: bytes
+    message: bytes | None
+    """None once the dataset is frozen or aborted."""
     accepted: NDArray[np.bool_]
     is_checked: bool
 
