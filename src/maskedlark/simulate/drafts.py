@@ -23,7 +23,7 @@ from maskedlark.features.csv_file import to_csv
 from maskedlark.features.encoder import Encoder
 from maskedlark.features.kinds import BooleanColumn, Fitted, OneHotColumn
 from maskedlark.features.scaled import ScaledColumn
-from maskedlark.ledger.budget import Account
+from maskedlark.ledger.budget import Account, EpsilonPair
 from maskedlark.parameters.document import Document
 from maskedlark.randomness import FixedRandomness, Randomness
 from maskedlark.simulate.cluster import MOST
@@ -105,8 +105,15 @@ class Declared:
     """The δ that all training sessions share; a source's whole budget has twice as much."""
     fake_rate: float
 
+    @property
+    def training(self) -> EpsilonPair:
+        """What training may cost, of all that a source may."""
+        return EpsilonPair(self.epsilon * 0.75, min(MOST.epsilon, self.epsilon * 5))
 
-def chosen(size: int, k: int | None, epsilon: float, fake_rate: float) -> Declared:
+
+def chosen(
+    size: int, k: int | None, epsilon: float, fake_rate: float, delta: float | None = None
+) -> Declared:
     """The settings, with k and δ from the number of users by default. Refuses what cannot be queried."""
     least = k if k is not None else K if size >= ENOUGH else max(MIN_K, size // 10)
     if size < least:
@@ -118,8 +125,10 @@ def chosen(size: int, k: int | None, epsilon: float, fake_rate: float) -> Declar
         raise BadSimulation(f"epsilon {epsilon:g}: helpers here allow more than 0, at most {MOST.epsilon:g}")
     if not 0 <= fake_rate <= 1:
         raise BadSimulation(f"a rate of fakes is from 0 to 1, not {fake_rate:g}")
-    delta = min(1e-5, 10.0 ** math.floor(-1 - math.log10(max(size, 1))))
-    return Declared(least, epsilon, delta, fake_rate)
+    if delta is not None and not 0 < delta <= MOST.delta:
+        raise BadSimulation(f"delta {delta:g}: helpers here allow more than 0, at most {MOST.delta:g}")
+    whole = 2 * min(1e-5, 10.0 ** math.floor(-1 - math.log10(max(size, 1)))) if delta is None else delta
+    return Declared(least, epsilon, whole / 2, fake_rate)
 
 
 def settings(users: Users, values: Mapping[str, Bounds], label: str | None, tag: str, said: Declared) -> str:
@@ -135,8 +144,8 @@ def settings(users: Users, values: Mapping[str, Bounds], label: str | None, tag:
             for row in made_up(users.encoder)
         ]
         parts.append(
-            f"training.adserver = {{epsilon = {said.epsilon * 0.75}, delta = {both}}}\n"
-            f"training.coalition = {{epsilon = {min(MOST.epsilon, said.epsilon * 5)}, delta = {both}}}\n"
+            f"training.adserver = {{epsilon = {said.training.adserver}, delta = {both}}}\n"
+            f"training.coalition = {{epsilon = {said.training.coalition}, delta = {both}}}\n"
             f'mechanisms.moments = {{kind = "gaussian", noise_floor = {NOISE_FLOOR}}}\n'
             f'mechanisms.gradient = {{kind = "gaussian", noise_floor = {NOISE_FLOOR}}}\n'
             f'mechanisms.cells = {{kind = "gaussian", noise_floor = {EVALUATION_FLOOR}}}\n'

@@ -227,3 +227,12 @@ def test_a_draft_names_the_encoder_of_its_features():
     same = read_users(people(), ColumnRoles(("campaign",), {}, "bought"))
     assert same.encoder is not None
     assert made.trained("A model").encoder == same.encoder.digest.hex()
+
+
+def test_delta_can_be_chosen_and_half_of_it_is_for_sessions():
+    made = document(people(), {}, "bought", drafts.chosen(200, None, 8.0, 0.2, delta=4e-6))
+    assert made.budget.delta == 4e-6
+    assert Account(made).courses_delta(made.models[0].tag) == 2e-6
+    for delta in (0.0, 2e-3):
+        with pytest.raises(BadSimulation, match=r"more than 0, at most 0\.001"):
+            drafts.chosen(200, None, 8.0, 0.2, delta=delta)
