@@ -90,7 +90,7 @@ def spent(world):
     First of all, whichever test comes first.
     """
     said = [query(world)]
-    for run in (world.folder / "train.toml", again(world, "second", seed=3)):
+    for run in (world.folder / "train.toml", again(world, "second", seed=3, steps=10)):
         said += [typed("train", run, "--plan").stdout, typed("train", run).stdout]
     evaluated = typed("evaluate", world.folder / "train.toml").stderr.splitlines()[-1]
     shown = typed("budget", "--config", world.config).stdout
