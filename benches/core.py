@@ -1,6 +1,7 @@
 """The protocol core: sealing and opening against bare HPKE, field sums against numpy, a million masks."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -8,7 +9,8 @@ from benches.timing import one_core, seconds, side_by_side
 from maskedlark.core import field, sharing
 from maskedlark.core.declared import Bytes, Model
 from maskedlark.core.purpose import Purpose
-from maskedlark.randomness import SystemRandomness
+from maskedlark.core.validity import KEY_BYTES
+from maskedlark.randomness import Randomness, SystemRandomness
 from maskedlark.wire import batch, columns, decrypt
 from maskedlark.wire.acceptance import Terms
 from maskedlark.wire.batch import Envelope
@@ -28,10 +30,36 @@ MASKED = 1_000_000
 
 
 def measure(progress: Callable[[str], None]) -> dict[str, object]:
-    """One core, one run. A whole report for two helpers counts two seals."""
+    """One core, one run. A whole report for two helpers counts two seals. Reports are checked, or are not."""
     one_core()
     rng = SystemRandomness()
     model = Model("ConversionModel11005", (Bytes(FEATURES),))
+    unchecked = _sealing_and_opening(model, rng, progress)
+    figures = _sealing_and_opening(replace(model, checked=True), rng, progress)
+    figures |= {f"unchecked_{name}": unchecked[name] for name in ("report_bytes", "seal_ratio", "open_ratio")}
+
+    progress("summing")
+    elements = rng.below(field.P, SUMMED)
+    sum_s, numpy_s, sum_ratio = side_by_side(lambda: field.total(elements), elements.sum, 15)
+
+    progress("masking a million labels")
+    million = rng.below(2, MASKED)
+    ids = sharing.random_rows(MASKED, sharing.ID_BYTES, rng)
+
+    def mask() -> sharing.Shares:
+        _, secrets = model.mask([million], np.ones(MASKED, np.bool_), rng)
+        return sharing.split(secrets, ids, Purpose.TRAIN, HELPERS, rng)
+
+    return figures | {
+        "field_sum_ms": round(sum_s * 1e3, 2),
+        "numpy_sum_ms": round(numpy_s * 1e3, 2),
+        "field_sum_ratio": round(sum_ratio, 2),
+        "mask_million_s": round(min(seconds(mask) for _ in range(3)), 3),
+    }
+
+
+def _sealing_and_opening(model: Model, rng: Randomness, progress: Callable[[str], None]) -> dict[str, object]:
+    """Against bare HPKE on payloads of the same size."""
     keys = [OpeningKey.generate(rng) for _ in range(HELPERS)]
     names = tuple(f"helper-{i}" for i in range(HELPERS))
     layout = ReportLayout("ads.example", bytes(32), names, (model,))
@@ -61,7 +89,8 @@ def measure(progress: Callable[[str], None]) -> dict[str, object]:
     reports = [data for _ in range(BATCHES) for data in make()]
     sealed = bare_seal()[REPORTS:]
     parts = layout.parts(reports, 1).tobytes()
-    opener = Opener(layout, 1, {keys[1].key_id: keys[1]}, Terms(LIFETIME_S, HOUR * 3600))
+    terms = Terms(LIFETIME_S, HOUR * 3600)
+    opener = Opener(layout, 1, {keys[1].key_id: keys[1]}, terms, rng.bytes(KEY_BYTES))
 
     def open_reports() -> None:
         assert decrypt.decrypt_parts(opener, parts).verdicts.accepted.all()
@@ -73,19 +102,6 @@ def measure(progress: Callable[[str], None]) -> dict[str, object]:
 
     progress("opening")
     open_s, bare_open_s, open_cost = side_by_side(open_reports, bare_open, ROUNDS)
-
-    progress("summing")
-    elements = rng.below(field.P, SUMMED)
-    sum_s, numpy_s, sum_ratio = side_by_side(lambda: field.total(elements), elements.sum, 15)
-
-    progress("masking a million labels")
-    million = rng.below(2, MASKED)
-    ids = sharing.random_rows(MASKED, sharing.ID_BYTES, rng)
-
-    def mask() -> sharing.Shares:
-        _, secrets = model.mask([million], np.ones(MASKED, np.bool_), rng)
-        return sharing.split(secrets, ids, Purpose.TRAIN, HELPERS, rng)
-
     return {
         "payload_bytes": [payload.size for payload in layout.payloads],
         "report_bytes": len(reports[0]),
@@ -95,8 +111,4 @@ def measure(progress: Callable[[str], None]) -> dict[str, object]:
         "bare_open_per_s": round(BATCHES * REPORTS / bare_open_s),
         "report_open_per_s": round(BATCHES * REPORTS / open_s),
         "open_ratio": round(1 / open_cost, 3),
-        "field_sum_ms": round(sum_s * 1e3, 2),
-        "numpy_sum_ms": round(numpy_s * 1e3, 2),
-        "field_sum_ratio": round(sum_ratio, 2),
-        "mask_million_s": round(min(seconds(mask) for _ in range(3)), 3),
     }

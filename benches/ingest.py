@@ -1,6 +1,7 @@
 """A helper that takes a dataset over HTTP, against bare HPKE on the same payloads; and its memory.
 
-The helper is `maskedlark helper serve`, on one core; the ad server that sends is this process, on another.
+The helper is `maskedlark helper serve`, on one core; the ad server that sends is this process, on another. It
+stands in for helper 0 too, which made the check key and publishes numbers that make all reports valid.
 """
 
 import json
@@ -14,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from functools import partial
+from functools import cache, partial
 from itertools import islice
 from multiprocessing import get_context
 from pathlib import Path
@@ -25,23 +26,28 @@ import uvicorn
 
 from benches.timing import seconds
 from maskedlark.clock import SystemClock, hour_of
-from maskedlark.core import sharing
+from maskedlark.core import field, sharing, validity
 from maskedlark.core.purpose import Purpose
-from maskedlark.helper.keyring import Keyring
+from maskedlark.helper.check_keys import derive
+from maskedlark.helper.keyring import CHECK_LABEL, Keyring
+from maskedlark.ledger.receipt import Certificate, SignedCertificate, certify
 from maskedlark.parameter_service.app import create_app
 from maskedlark.parameter_service.publisher import Pinned, Publisher
 from maskedlark.parameter_service.store import Store
 from maskedlark.parameters import chain
 from maskedlark.parameters.document import Document
 from maskedlark.randomness import SystemRandomness
+from maskedlark.release import check_messages, shared_seed
 from maskedlark.web.remote import SignedRemote, UrlQuery
 from maskedlark.wire import columns
+from maskedlark.wire.checks import CHECKS_TYPE, Checks, encode_relay
 from maskedlark.wire.columns import SALT_BYTES
 from maskedlark.wire.datasets import (
     CHUNK_TYPE,
     FREEZE_TYPE,
     JSON_TYPE,
     PARTS,
+    CheckAnswer,
     ChunkAnswer,
     FreezeRequest,
     Frozen,
@@ -51,6 +57,7 @@ from maskedlark.wire.datasets import (
 )
 from maskedlark.wire.hpke import OpeningKey, SealingKey
 from maskedlark.wire.report import ID_BYTES, Head
+from maskedlark.wire.signatures import SigningKey
 from tests.unit.parameters.cases import DOCUMENT_KEY, HELPER_KEYS, REQUEST_KEY, SERVICE_KEY, make
 
 FEATURES = 100
@@ -63,21 +70,27 @@ IN_FLIGHT = 3
 """Chunks on their way at a time, so that the helper never waits for the sender."""
 SAMPLE_S = 0.1
 DAY_S = 86_400
+CHECK_SECRET = HELPER_KEYS[0].derive(CHECK_LABEL)
 
 
 def measure(progress: Callable[[str], None]) -> dict[str, object]:
     """Parts a second, from the first byte sent to a frozen dataset, and the memory that a million takes."""
     cores = sorted(os.sched_getaffinity(0))
     helper_core, sender_core = cores[0], cores[-1]
-    document = _document()
-    with tempfile.TemporaryDirectory() as folder, _parameter_service(Path(folder), document) as service:
-        with _helper(Path(folder) / "pinned", service, 1, {helper_core}) as helper:
-            os.sched_setaffinity(0, {sender_core})
-            speed = _speed(document, helper, {helper_core}, progress)
-            os.sched_setaffinity(0, cores)
-        with _helper(Path(folder) / "large", service, len(cores), set(cores)) as helper:
-            memory = _memory(document, helper, progress)
-    return {"features": FEATURES, "parts_in_a_chunk": PARTS, **speed, **memory}
+    figures: dict[str, object] = {"features": FEATURES, "parts_in_a_chunk": PARTS}
+    for checks in ("none", "bits"):
+        document = _document(checks)
+        with tempfile.TemporaryDirectory() as folder, _parameter_service(Path(folder), document) as service:
+            with _helper(Path(folder) / "pinned", service, 1, {helper_core}) as helper:
+                os.sched_setaffinity(0, {sender_core})
+                speed = _speed(document, helper, {helper_core}, progress)
+                os.sched_setaffinity(0, cores)
+            if not document.checked:
+                figures |= {f"unchecked_{name}": speed[name] for name in ("ingest_ratio", "cpu_ratio")}
+                continue
+            with _helper(Path(folder) / "large", service, len(cores), set(cores)) as helper:
+                figures |= speed | _memory(document, helper, progress)
+    return figures
 
 
 def _speed(
@@ -86,12 +99,12 @@ def _speed(
     """They take turns on one core, each over the same payloads of its round."""
     pairs, parts = [], CHUNKS * PARTS
     for turn in range(ROUNDS + 1):
-        progress(f"round {turn} of {ROUNDS}: {parts} parts")
+        progress(f"round {turn} of {ROUNDS}: {parts} parts, checks: {document.checks}")
         made = [_make(document, helper.key.sealing, PARTS) for _ in range(CHUNKS)]
-        bodies, sealed = [body for body, _ in made], [each for _, some in made for each in some]
+        chunks, sealed = [chunk for chunk, _ in made], [each for _, some in made for each in some]
         before = _cpu_s(helper.pid)
         with ThreadPoolExecutor(IN_FLIGHT) as threads:
-            took = seconds(partial(_send, document, helper.url, f"round-{turn}", bodies, threads))
+            took = seconds(partial(_send, document, helper, f"round-{turn}", chunks, threads))
         mine = _Cost(took, _cpu_s(helper.pid) - before)
         pairs.append((mine, _bare(helper.key, sealed, core)))
     del pairs[0]  # Both had to warm up.
@@ -128,8 +141,8 @@ def _memory(document: Document, helper: "_Running", progress: Callable[[str], No
     chunks = -(-MILLION // PARTS)
     makers = ProcessPoolExecutor(len(os.sched_getaffinity(0)), get_context("spawn"))
     with _watched(helper.pid) as peak, makers, ThreadPoolExecutor(IN_FLIGHT) as threads:
-        bodies = _made(makers, document, helper.key.sealing, chunks, progress)
-        took = seconds(lambda: _send(document, helper.url, "million", bodies, threads))
+        sent = _made(makers, document, helper.key.sealing, chunks, progress)
+        took = seconds(lambda: _send(document, helper, "million", sent, threads))
     return {
         "million_reports": chunks * PARTS,
         "million_s": round(took, 1),
@@ -147,17 +160,24 @@ class _Sealed(NamedTuple):
     info: bytes
 
 
-def _document() -> Document:
+class _Chunk(NamedTuple):
+    """What a helper is sent of a chunk, and helper 0's message on it, if reports are checked."""
+
+    body: bytes
+    message: bytes
+
+
+def _document(checks: str) -> Document:
     model = {
         "tag": TAG,
         "columns": [{"kind": "bytes", "count": FEATURES}],
         "labels": [{"kind": "binary"}],
         "gradient_bound": 1.0,
     }
-    return make(models=[model], decoys=[], fake_rate=0.0)
+    return make(models=[model], decoys=[], fake_rate=0.0, checks=checks)
 
 
-def _make(document: Document, key: SealingKey, count: int) -> tuple[bytes, list[_Sealed]]:
+def _make(document: Document, key: SealingKey, count: int) -> tuple[_Chunk, list[_Sealed]]:
     """A chunk of parts, and what is sealed in it with what it is bound to."""
     rng, model = SystemRandomness(), document.declared_models[TAG]
     layout, hour = document.layout(Purpose.TRAIN), hour_of(SystemClock().now())
@@ -173,10 +193,36 @@ def _make(document: Document, key: SealingKey, count: int) -> tuple[bytes, list[
         each = _Sealed(key.seal(plain.tobytes(), bound + head), bound + head)
         sealed.append(each)
         parts.append(head + key.key_id + each.data)
-    return encode_chunk(sharing.byte_rows(b"".join(parts), layout.part_size(PLACE))), sealed
+    rows = sharing.byte_rows(b"".join(parts), layout.part_size(PLACE))
+    message = _first_message(document, rows[:, :ID_BYTES], seeds) if document.checked else b""
+    return _Chunk(encode_chunk(rows), message), sealed
 
 
-def _body(document: Document, key: SealingKey) -> bytes:
+def _first_message(document: Document, ids: sharing.ByteRows, seeds: sharing.ByteRows) -> bytes:
+    """What helper 0 publishes of these reports: with our helper's numbers, all are valid."""
+    rng, model, key = SystemRandomness(), document.declared_models[TAG], derive(CHECK_SECRET, document)
+    t = validity.challenges(key.key, ids, model.points())
+    shares = sharing.expand(seeds, ids, Purpose.TRAIN, PLACE, model.carried())
+    f, g = validity.evaluate(shares, t, model).T
+    total = rng.below(field.P, len(ids))
+    product = field.multiply(total, field.subtract(total, np.ones(1, np.int64)))
+    numbers = np.stack([field.subtract(total, f.copy()), field.subtract(product, g.copy())], axis=1)
+    now = SystemClock().now()
+    checks = Checks(0, now, ORIGIN, document.digest, key.digest, ids, numbers)
+    return check_messages.sign(checks, _first_signer())
+
+
+@cache
+def _first_signer() -> tuple[SigningKey, SignedCertificate]:
+    """Helper 0's key for receipts and checks."""
+    key, now = SigningKey(SystemRandomness().bytes(32)), SystemClock().now()
+    claimed = Certificate(
+        helper="helper-0", key=key.verifying.public.hex(), not_before=now - DAY_S, not_after=now + DAY_S
+    )
+    return key, certify(claimed, HELPER_KEYS[0])
+
+
+def _body(document: Document, key: SealingKey) -> _Chunk:
     return _make(document, key, PARTS)[0]
 
 
@@ -186,38 +232,48 @@ def _made(
     key: SealingKey,
     chunks: int,
     progress: Callable[[str], None],
-) -> Iterator[bytes]:
+) -> Iterator[_Chunk]:
     """Chunks that other processes make while the helper takes those before: few are in memory at a time."""
     waiting = [makers.submit(_body, document, key) for _ in range(2 * IN_FLIGHT)]
     for number in range(chunks):
         if number % 50 == 0:
             progress(f"{number * PARTS} of {chunks * PARTS} reports")
-        body = waiting.pop(0).result()
+        chunk = waiting.pop(0).result()
         if number + len(waiting) + 1 < chunks:
             waiting.append(makers.submit(_body, document, key))
-        yield body
+        yield chunk
 
 
 # The ad server.
 
 
 def _send(
-    document: Document, url: str, name: str, bodies: Iterable[bytes], threads: ThreadPoolExecutor
+    document: Document, helper: "_Running", name: str, chunks: Iterable[_Chunk], threads: ThreadPoolExecutor
 ) -> Frozen:
-    """A whole dataset: open, chunks, freeze."""
+    """A whole dataset: open, chunks, checks, freeze."""
     path, clock = f"/v2/datasets/{name}", SystemClock()
-    with SignedRemote(url, NAME, ORIGIN, REQUEST_KEY, clock) as remote:
+    with SignedRemote(helper.url, NAME, ORIGIN, REQUEST_KEY, clock) as remote:
+        if document.checked:
+            key_path = f"/v2/check-keys/{document.digest.hex()}/message"
+            remote.post(key_path, _key_message(document, helper.key.sealing), JSON_TYPE)
         query: UrlQuery = {"attempt": SystemRandomness().bytes(16).hex()}
         new = NewDataset(attempt=str(query["attempt"]), parameters=document.digest.hex(), purpose="train")
         State.decode(remote.post(path, new.encode(), JSON_TYPE))
 
-        def chunk(numbered: tuple[int, bytes]) -> str:
-            number, body = numbered
-            answer = ChunkAnswer.decode(remote.post(f"{path}/chunks/{number}", body, CHUNK_TYPE, query))
+        def send(numbered: tuple[int, _Chunk]) -> str:
+            number, chunk = numbered
+            place = f"{path}/chunks/{number}"
+            answer = ChunkAnswer.decode(remote.post(place, chunk.body, CHUNK_TYPE, query))
             assert not answer.refused, answer.refused
-            return answer.accepted
+            if not document.checked:
+                return answer.accepted
+            remote.get(f"{place}/checks", query)  # What the other helper would be sent.
+            relay = encode_relay([chunk.message])
+            checked = CheckAnswer.decode(remote.post(f"{place}/checks", relay, CHECKS_TYPE, query))
+            assert (checked.valid, checked.invalid) == (answer.accepted, 0)
+            return checked.valid
 
-        accepted = [*_each(threads, chunk, enumerate(bodies))]
+        accepted = [*_each(threads, send, enumerate(chunks))]
         return Frozen.decode(
             remote.post(
                 f"{path}/freeze", FreezeRequest(accepted=tuple(accepted)).encode(), FREEZE_TYPE, query
@@ -225,8 +281,17 @@ def _send(
         )
 
 
+def _key_message(document: Document, key: SealingKey) -> bytes:
+    """The check key, from helper 0 to both."""
+    recipients = {"helper-0": OpeningKey.generate(SystemRandomness()).sealing, NAME: key}
+    made = derive(CHECK_SECRET, document).key, document, None, recipients, _first_signer()
+    return shared_seed.make(*made, SystemClock().now()).encode()
+
+
 def _each(
-    threads: ThreadPoolExecutor, work: Callable[[tuple[int, bytes]], str], given: Iterator[tuple[int, bytes]]
+    threads: ThreadPoolExecutor,
+    work: Callable[[tuple[int, _Chunk]], str],
+    given: Iterator[tuple[int, _Chunk]],
 ) -> Iterator[str]:
     """All answers in order, with few under way: `map` would ask for all that is given at once."""
     waiting = [threads.submit(work, each) for each in islice(given, IN_FLIGHT)]

@@ -2,12 +2,14 @@
 
 import json
 from collections.abc import Callable
+from concurrent.futures import Executor
 
 import numpy as np
 
 from benches.timing import seconds
 from maskedlark.browser.population import CHUNK
 from maskedlark.parameters import document
+from maskedlark.parameters.document import Document
 from maskedlark.randomness import SystemRandomness
 from maskedlark.simulate import Population, processes
 from maskedlark.wire.hpke import OpeningKey, SealingKey
@@ -19,28 +21,33 @@ ROUNDS = 5
 
 def measure(progress: Callable[[str], None]) -> dict[str, object]:
     """100 features, 2 candidate labels, 2 helpers. Start of the processes is not counted for either side."""
+    with processes(WORKERS) as pool:
+        unchecked = _ratio(_document("none"), pool, lambda turn: progress(f"unchecked, round {turn}"))
+        figures = _ratio(_document("bits"), pool, lambda turn: progress(f"round {turn} of {ROUNDS}"))
+    ratio = {"unchecked_population_ratio": unchecked["population_ratio"]}
+    return {"reports": REPORTS, "processes": WORKERS, **figures, **ratio}
+
+
+def _ratio(declared: Document, pool: Executor, progress: Callable[[int], None]) -> dict[str, object]:
+    """Both sides take turns over the same processes."""
     rng = SystemRandomness()
     keys = tuple(OpeningKey.generate(rng).sealing for _ in range(HELPERS))
-    declared = _document()
     features = np.frombuffer(rng.bytes(REPORTS * FEATURES), np.uint8).reshape(REPORTS, FEATURES)
     labels = rng.below(2, REPORTS)
     sizes = [payload.size for payload in declared.layout(declared.purposes()[0]).payloads]
     jobs = [
         (key, CHUNK, size) for key, size in zip(keys, sizes, strict=True) for _ in range(REPORTS // CHUNK)
     ]
-    with processes(WORKERS) as pool:
-        population = Population(declared, keys, 1_794_441_600, rng, pool=pool)
-        list(pool.map(_bare, jobs[:4]))  # both processes are up and have all modules
-        list(population.train("bench", features[: 4 * CHUNK], [labels[: 4 * CHUNK]]))
-        ours, bare = [], []
-        for turn in range(ROUNDS):
-            progress(f"round {turn + 1} of {ROUNDS}")
-            ours.append(seconds(lambda: sum(map(len, population.train("bench", features, [labels])))))
-            bare.append(seconds(lambda: list(pool.map(_bare, jobs))))
+    population = Population(declared, keys, 1_794_441_600, rng, pool=pool)
+    list(pool.map(_bare, jobs[:4]))  # both processes are up and have all modules
+    list(population.train("bench", features[: 4 * CHUNK], [labels[: 4 * CHUNK]]))
+    ours, bare = [], []
+    for turn in range(ROUNDS):
+        progress(turn + 1)
+        ours.append(seconds(lambda: sum(map(len, population.train("bench", features, [labels])))))
+        bare.append(seconds(lambda: list(pool.map(_bare, jobs))))
     ratios = sorted(theirs / mine for mine, theirs in zip(ours, bare, strict=True))
     return {
-        "reports": REPORTS,
-        "processes": WORKERS,
         "reports_per_s": round(REPORTS / min(ours)),
         "bare_seal_per_s": round(HELPERS * REPORTS / min(bare)),
         "population_ratio": round(ratios[len(ratios) // 2], 3),
@@ -53,7 +60,7 @@ def _bare(job: tuple[SealingKey, int, int]) -> int:
     return len([key.seal(plain, info) for _ in range(count)])
 
 
-def _document() -> document.Document:
+def _document(checks: str) -> Document:
     identity = [OpeningKey.generate(SystemRandomness()).sealing.public.hex() for _ in range(HELPERS)]
     settings = {
         "origin": "ads.example",
@@ -64,6 +71,7 @@ def _document() -> document.Document:
         "request_key": identity[1],
         "helpers": [{"name": f"helper-{i}", "identity": each} for i, each in enumerate(identity)],
         "k": 50,
+        "checks": checks,
         "budget": {"epsilon": 8, "delta": 1e-6},
         "training": {"adserver": {"epsilon": 4, "delta": 1e-6}, "coalition": {"epsilon": 40, "delta": 1e-6}},
         "mechanisms": {"gradient": {"kind": "gaussian", "noise_floor": 0.5}},

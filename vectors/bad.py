@@ -10,7 +10,7 @@ error is null, the message is good: the last hour that is, beside the first that
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -31,8 +31,16 @@ from vectors.good import HOUR, FixedSealingKey, Vectors
 def vectors() -> Vectors:
     """All of them."""
     reports = {each["name"]: each for each in good.reports()}
-    parts = [*_parts(reports), *_hours(reports), *_payloads(reports)]
-    return [*_uploads(), *_reports(reports), *parts, *_keys(), *_documents(), *signed.bad()]
+    parts = [*_parts(reports), *_hours(reports), *_payloads(reports, _changes())]
+    return [
+        *_uploads(),
+        *_reports(reports),
+        *parts,
+        *_keys(),
+        *_documents(),
+        *signed.bad(),
+        *_checked(reports),
+    ]
 
 
 def _bad(who: str, name: str, data: bytes, error: str | None, **more: object) -> dict[str, Any]:
@@ -181,9 +189,9 @@ def seal(theirs: ReportLayout, place: int, head: Head, payload: bytes, helper: s
     return encoded + key.key_id + key.seal(payload, theirs.info(place, key.key_id) + encoded)
 
 
-def _payloads(reports: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _payloads(reports: dict[str, Any], changes: Iterable["Change"]) -> Iterator[dict[str, Any]]:
     """Payloads that are wrong inside, in parts that are as they should be."""
-    for document, tag, place, at, name, data, error in _changes():
+    for document, tag, place, at, name, data, error in changes:
         vector = next(each for each in reports.values() if (each["document"], each["tag"]) == (document, tag))
         layout = documents.documents()[document].layout(Purpose(vector["purpose"]))
         payload = bytearray.fromhex(vector["helpers"][place]["payload"])
@@ -246,6 +254,32 @@ def _changes() -> Iterator[Change]:
         ("a text that is not UTF-8 and then more", b"\1\xff\1" + bytes(62), "BadPadding"),
     ):
         yield two, None, 1, SALT_BYTES + CELL_BYTES, name, cell, error
+
+
+def _checked(reports: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Under documents whose reports are checked. Proofs that do not hold are in `checks.json`."""
+    p, two = field.P.to_bytes(8, "little"), "two helpers, checked"
+    whole = bytes.fromhex(reports["two helpers, clicks, [1]"]["report"])
+    known = documents.documents()
+    moved = whole.replace(known["two helpers"].digest, known[two].digest, 1)
+    data = uploads.encode_batch([moved])
+    yield _bad("ad server", "a report without a proof", data, "WrongLength")
+    keys = SALT_BYTES + 2 * CELL_BYTES
+    changes: list[Change] = [
+        (two, None, 0, keys + 8, "a bit's share of p", p, "NotInField"),
+        (two, None, 0, -8, "the last share of a proof of p", p, "NotInField"),
+        (two, "clicks", 0, SALT_BYTES + 7 + 16, "a share of p for the random number", p, "NotInField"),
+        (two, "clicks", 0, SALT_BYTES + 7 + 56, "padding after the proof", b"\1", "BadPadding"),
+    ]
+    yield from _payloads(reports, changes)
+    settings = json.loads(known[two].encode())
+    wide = {"name": "value", "low": 0, "high": (1 << 50) - 1}
+    values = [*settings["values"], *({**wide, "name": f"v{i}"} for i in range(20))]
+    for name, changed in (
+        ("checks of an unknown kind", {**settings, "checks": "sums"}),
+        ("more than 1,024 numbers to check", {**settings, "values": values, "max_records": 1}),
+    ):
+        yield _bad("anyone", name, rfc8785.dumps(changed), "InvalidDocument", message="document")
 
 
 def _keys() -> Iterator[dict[str, Any]]:

@@ -80,4 +80,6 @@ def documents() -> dict[str, Document]:
         "one model": _make(2, models=_models()[:1]),
         "local noise": _make(2, models=[_noisy()]),
         "no keys": _make(2, keys=[], models=[], training=None),
+        "two helpers, checked": _make(2, checks="bits"),
+        "three helpers, checked": _make(3, checks="bits", models=_models()[:2]),
     }

@@ -1,11 +1,13 @@
-"""The worked example of docs/PROTOCOL.md, from a vector: `python -m vectors.example` prints it."""
+"""The worked examples of docs/PROTOCOL.md, from vectors: `python -m vectors.example` prints them."""
 
 from collections.abc import Iterator
 from typing import Any
 
+from maskedlark.core import field
 from vectors import load
 
 NAME = "one model, clicks, [1]"
+CHECKED = "a binary label: 1"
 _SHOWN = 32
 """Bytes of a long field that are shown."""
 
@@ -65,5 +67,24 @@ def _report(vector: dict[str, Any], layout: dict[str, Any]) -> Iterator[str]:
         yield _line(f"info of helper {place}", None, helper["info"])
 
 
+def check() -> str:
+    """The check of one record of two helpers."""
+    vector = next(each for each in load("checks") if each["name"] == CHECKED)
+    (u, *g), numbers = vector["proof"], vector["numbers"]
+    masks = vector["secret"]
+    sums = [sum(int(pair[i]) for pair in numbers) % field.P for i in range(2)]
+    rows = {
+        "v": [*masks, sum(map(int, masks))],
+        "u": [u],
+        "g(0), g(4), g(5), g(6)": g,
+        "t": [vector["t"]],
+        "f(t), g(t) of helper 0": numbers[0],
+        "f(t), g(t) of helper 1": numbers[1],
+        "F, G": sums,
+    }
+    lines = [f"{name:<24}{', '.join(map(str, row))}" for name, row in rows.items()]
+    return "\n".join(["```", *lines, "```"])
+
+
 if __name__ == "__main__":
-    print(text())
+    print(check(), text(), sep="\n\n")

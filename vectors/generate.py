@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from vectors import FOLDER, bad, good, local_noise, signed, written
+from vectors import FOLDER, bad, checks, good, local_noise, signed, written
 from vectors.good import Vectors
 
 FILES: dict[str, Callable[[], Vectors]] = {
@@ -18,6 +18,8 @@ FILES: dict[str, Callable[[], Vectors]] = {
     "uploads": good.uploaded,
     "documents": signed.good,
     "keys": good.keys,
+    "bits": checks.bits,
+    "checks": checks.checks,
     "bad": bad.vectors,
 }
 

@@ -2,8 +2,8 @@
 
 Sealed reports are made with the twin of HPKE, whose ephemeral key is an argument, so every file is the same
 each time. `drawn` is all the randomness that a browser drew for one record, in the order in which it drew it:
-feature noise, what labels and candidates need, the report id, the salt, and a seed for every helper but the
-first.
+feature noise, what labels and candidates need, the random number of a proof, the report id, the salt, and a
+seed for every helper but the first.
 """
 
 from collections.abc import Sequence
@@ -13,9 +13,9 @@ import numpy as np
 
 from maskedlark.browser.reports import bounded, label_of, noised
 from maskedlark.browser.sources import Kind, Source
-from maskedlark.core import field, sharing
+from maskedlark.core import field, sharing, validity
 from maskedlark.core.candidates import ALL, CandidatePolicy, Pair, Sample
-from maskedlark.core.declared import Bag, Bytes, Category, Column, Model
+from maskedlark.core.declared import Bag, Bytes, Category, Column, Measure, Model
 from maskedlark.core.labels import LabelSpace
 from maskedlark.core.purpose import Purpose
 from maskedlark.parameters.document import Document
@@ -34,6 +34,8 @@ Vectors = list[dict[str, Any]]
 HOUR = 498_456
 NOW = HOUR * 3600 + 1234
 """Seconds since 1970: when ad server and helpers read the messages of the vectors."""
+CHECK_KEY = FixedRandomness(b"check key").bytes(validity.KEY_BYTES)
+"""K of all documents whose reports are checked."""
 
 
 class Recording(Randomness):
@@ -92,15 +94,15 @@ def shares() -> Vectors:
                 {
                     "purpose": purpose.value,
                     "report_id": ids.tobytes().hex(),
-                    "secret": _numbers(secret[0]),
+                    "secret": numbers_of(secret[0]),
                     "carried": [data.tobytes().hex() for data in carried],
-                    "shares": [_numbers(share) for share in expanded],
+                    "shares": [numbers_of(share) for share in expanded],
                 }
             )
     return vectors
 
 
-def _numbers(elements: Sequence[int] | np.ndarray) -> list[str]:
+def numbers_of(elements: Sequence[int] | np.ndarray) -> list[str]:
     """Field elements as texts: not every reader of JSON has integers of 61 bits."""
     return [str(number) for number in elements]
 
@@ -179,7 +181,7 @@ def masks() -> Vectors:
                         "policy": name,
                         "label": label,
                         "candidates": shown[0][0].tolist(),
-                        "secret": _numbers(secret[0]),
+                        "secret": numbers_of(secret[0]),
                         "drawn": rng.drawn.hex(),
                     }
                 )
@@ -333,7 +335,23 @@ def truths() -> list[Truth]:
             Truth(helpers, "mixed", [0, "fffe", [], [5, 4]], [0], real=False),
             Truth(helpers, "category", [3], [1]),
         ]
-    return made
+    return [*made, *_checked()]
+
+
+def _checked() -> list[Truth]:
+    """The records of reports that prove that they are valid."""
+    made = []
+    for helpers in ("two helpers, checked", "three helpers, checked"):
+        made += [
+            Truth(helpers, None, ["spring", 7], [50_000, -300]),
+            Truth(helpers, None, ["spring", 7], [17_232, 211]),
+            Truth(helpers, None, ["", -5], [0, 0], real=False),
+            Truth(helpers, "clicks", ["00017f80feff"], [1]),
+            Truth(helpers, "clicks", ["000000000000"], [0], real=False),
+            Truth(helpers, "basket", ["0304"], [33.5, 1]),
+        ]
+    several = Truth("two helpers, checked", "several", ["070809"], [3, 12.25, 0])
+    return [*made, several, Truth("two helpers, checked", "profit", ["06"], [-299])]
 
 
 def reports() -> Vectors:
@@ -360,7 +378,9 @@ def _report(truth: Truth, document: Document) -> dict[str, Any]:
         shown = columns.train_columns(place, model, row, drawn)
         candidates = [each[0].tolist() for each in drawn]
     keys = tuple(FixedSealingKey(OpeningKey(secret_key(name)).sealing.public) for name in layout.helpers)
-    [made] = batch.seal(Envelope(layout, keys), place, shown, secret, [HOUR], rng)
+    if layout.declared[place].checked:
+        secret = np.concatenate([secret, validity.prove(secret, layout.declared[place], rng)], axis=1)
+    [made] = batch.seal_proved(Envelope(layout, keys), place, shown, secret, [HOUR], rng)
     helpers = [_opened(document, truth.purpose, at, made, keys[at]) for at in range(len(keys))]
     return {
         "name": truth.name,
@@ -374,11 +394,11 @@ def _report(truth: Truth, document: Document) -> dict[str, Any]:
         "drawn": rng.drawn.hex(),
         "columns": shown.tobytes().hex(),
         "candidates": candidates,
-        "secret": _numbers(secret[0]),
+        "secret": numbers_of(secret[0]),
         "head": layout.head(made).encode().hex(),
         "report": made.hex(),
         "helpers": helpers,
-        "sums": _numbers(sharing.combine([_shares(each) for each in helpers])[0]),
+        "sums": numbers_of(sharing.combine([_shares(each) for each in helpers])[0]),
     }
 
 
@@ -391,8 +411,9 @@ def _opened(
     (head, payload), plain = using.open(part), using.unseal(part)[1]
     info = layout.info(place, key.key_id) + head.encode()
     tags = [each.tag if isinstance(each, Model) else None for each in layout.declared]
-    count = layout.declared[tags.index(payload.model)].secrets()
+    declared = layout.declared[tags.index(payload.model)]
     ids, carried = sharing.byte_rows(head.id, 16), sharing.byte_rows(payload.secret, len(payload.secret))
+    shares = sharing.recover(carried, ids, purpose, place, declared.carried())
     return {
         "name": layout.helpers[place],
         "secret_key": secret_key(layout.helpers[place]).hex(),
@@ -401,7 +422,22 @@ def _opened(
         "ephemeral": key.ephemeral(info).hex(),
         "part": part.hex(),
         "payload": plain.hex(),
-        "shares": _numbers(sharing.recover(carried, ids, purpose, place, count)[0]),
+        "shares": numbers_of(shares[0]),
+        **(_of_check(declared, ids, shares, place) if declared.checked else {}),
+    }
+
+
+def _of_check(
+    declared: Measure | Model, ids: sharing.ByteRows, shares: field.FieldArray, place: int
+) -> dict[str, Any]:
+    """What a helper computes of a checked report: the point, its two numbers, and what it stores."""
+    t = validity.challenges(CHECK_KEY, ids, declared.points())
+    numbers = validity.evaluate(shares, t, declared)
+    return {
+        "check_key": CHECK_KEY.hex(),
+        "t": str(t[0]),
+        "numbers": numbers_of(numbers[0]),
+        "held": numbers_of(declared.hold(shares, place)[0]),
     }
 
 

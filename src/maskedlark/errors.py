@@ -1,30 +1,32 @@
 """The root of all errors raised on purpose, those that more than one package raises, and their tree.
 
-    MaskedLarkError: AskedBefore, BadBackup, BadConfig, BadKeyFile, BadReceipt, BadRequest, BadRun,
-        BadSeed, BadSignature, BelowFloor, BodyCutOff, BodyTooLarge, BodyTooSlow, BrokenChain, Busy,
-        CannotServe, ClockLeapt, CorruptCache, DamagedDataset, DatasetChanged, DatasetRefused,
+    MaskedLarkError: AskedBefore, BadBackup, BadChecks, BadConfig, BadKeyFile, BadReceipt, BadRequest,
+        BadRun, BadSeed, BadSignature, BelowFloor, BodyCutOff, BodyTooLarge, BodyTooSlow, BrokenChain,
+        Busy, CannotServe, ClockLeapt, CorruptCache, DamagedDataset, DatasetChanged, DatasetRefused,
         DecodeError, Expired, FieldOverflow, FolderInUse, HelperAway, HelpersDiffer, InexactDevice,
-        IngestInterrupted, InvalidDocument, LedgerBehind, LimitReached, NeedsPandas, NoClone,
-        NoReceiptKey, NoValidKey, NotDeclared, NotMersenne, NotOurs, NotThere, OtherRun, OtherSimulation,
-        OutsidePolicy, ReceiptsMissing, Refused, ReleaseRefused, RequestRefused, RunInUse, ServiceAway,
-        StorageUnavailable, StrangeAnswer, UnknownRequest, UnknownSchema, UnsupportedDatabase,
-        UnusedDatabase, UploadRefused, WeakKey, WrongContentType
+        IngestInterrupted, InvalidDocument, LedgerBehind, LimitReached, NeedsPandas, NoCheckSecret,
+        NoClone, NoReceiptKey, NoValidKey, NotDeclared, NotMersenne, NotOurs, NotThere, OtherRun,
+        OtherSimulation, OutsidePolicy, ReceiptsMissing, Refused, ReleaseRefused, RequestRefused,
+        RunInUse, ServiceAway, StorageUnavailable, StrangeAnswer, UnknownRequest, UnknownSchema,
+        UnsupportedDatabase, UnusedDatabase, UploadRefused, WeakKey, WrongContentType
     BadKeyFile: NoKeys
+    BadSeed: BadCheckKey
     BrokenChain: Forked, RolledBack
     CannotServe: BadCertificate, CannotListen
     CorruptCache: DamagedAnchor
-    DatasetRefused: AlreadyFrozen, ChunkConflict, ChunksMissing, DatasetConflict, EmptyDataset,
-        FreezeMismatch, NameTaken, NoSeed, NotAccepted, NotFrozen, NotOver, Overlapping, TooFewToFreeze,
-        TooLarge, TooManyToFreeze
-    DecodeError: BadPadding, DuplicateKey, NotAModel, NotAnAnswer, NotAnEncoder, NotInField, OutOfRange,
-        TrailingBytes, Truncated, UnsupportedVersion, WrongLength, WrongType
+    DatasetRefused: AlreadyFrozen, ChunkConflict, ChunkUnchecked, ChunksMissing, DatasetConflict,
+        EmptyDataset, FreezeMismatch, NameTaken, NoCheckKey, NoSeed, NotAccepted, NotFrozen, NotOver,
+        Overlapping, TooFewToFreeze, TooLarge, TooManyToFreeze
+    DecodeError: BadPadding, DuplicateId, DuplicateKey, NotAModel, NotAnAnswer, NotAnEncoder, NotInField,
+        OutOfRange, TrailingBytes, Truncated, UnsupportedVersion, WrongLength, WrongType
     FieldOverflow: OutOfField, TooWide
     NotDeclared: BadSimulation, ColumnDoesNotFit, ModelDoesNotFit, NotAnAddress, RecordsDoNotFit,
         RowsDoNotFit, TableDoesNotFit, UnknownColumn, WeightsDoNotFit
     NotOurs: DocumentOfAnother, NotNamed
     NotThere: DatasetLost, UnknownChunk, UnknownDataset, UnknownDocument, UnknownHelper, UnknownOrigin
-    OutsidePolicy: BudgetOverCeiling, CandidatesLeak, KTooSmall, TooFewHelpers, UntrustedHelper
-    Refused: BeforeRecovery, CannotOpen, FromTheFuture, NotAsDeclared, PastLifetime, Replayed,
+    OutsidePolicy: BudgetOverCeiling, CandidatesLeak, KTooSmall, NotChecked, TooFewHelpers,
+        UntrustedHelper
+    Refused: BeforeRecovery, CannotOpen, FromTheFuture, NotAsDeclared, NotValid, PastLifetime, Replayed,
         WrongColumnHash, WrongHelper
     ReleaseRefused: AccountClosed, AnswerLost, AnswerTooLarge, BadArguments, BudgetExhausted,
         CannotRepeat, DeltaExhausted, MixedDatasets, NoMechanism, NoSuchSession, NoSuchStep,
@@ -74,6 +76,10 @@ class TrailingBytes(DecodeError):
     """Bytes follow the end of the message."""
 
 
+class DuplicateId(DecodeError):
+    """A check message that holds a report twice."""
+
+
 class DuplicateKey(DecodeError):
     """Two payloads are sealed to one key, or a key configuration names a key twice."""
 
@@ -120,6 +126,10 @@ class CannotOpen(Refused):
 
 class NotAsDeclared(Refused):
     """The open columns have another tag, shape, set of names or candidates than the declaration allows."""
+
+
+class NotValid(Refused):
+    """The helpers' numbers together do not prove that the secrets are bits: forged, or a helper lied."""
 
 
 class PastLifetime(Refused):

@@ -1,9 +1,10 @@
 """The whole protocol in memory, with all parties in one process and no HTTP: read this first.
 
-Browsers make reports of a table; the ad server stores them and selects a dataset; each helper opens its parts
-and freezes the dataset; the helpers' release pipeline answers queries and training steps, and enforces k,
-noise and budget; the ad server verifies receipts and adds up the shares. Every stage calls what the services
-call, without what lies between them: signed requests, chunks, retries, report databases, seed exchange.
+Browsers make reports of a table; the ad server stores them and selects a dataset; each helper opens its
+parts; where the document declares checks, all helpers drop what is not valid; they freeze the dataset; the
+helpers' release pipeline answers queries and training steps, and enforces k, noise and budget; the ad server
+verifies receipts and adds up the shares. Every stage calls what the services call, without what lies between
+them: signed requests, chunks, retries, report databases, seed exchange.
 
 Run by tests, experiments and audits. A `Workflow` is the ad server's client with its own helpers: query it
 and train with it as with the services.
@@ -31,12 +32,14 @@ and train with it as with the services.
     ...     step.backward()  # model.weight.grad is the private gradient; now call your optimizer
 """
 
+import hashlib
 import shutil
 import tempfile
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import compress
 from pathlib import Path
 from typing import Any, Self
 
@@ -50,8 +53,9 @@ from maskedlark.adserver.remote_helper import Connections, RemoteHelper
 from maskedlark.adserver.report_store import ChunkStart, Selection
 from maskedlark.browser.population import Population
 from maskedlark.clock import Clock
-from maskedlark.core import sharing
+from maskedlark.core import sharing, validity
 from maskedlark.core.batches import SEED_BYTES
+from maskedlark.core.declared import Measure, Model
 from maskedlark.core.field import FieldArray
 from maskedlark.core.purpose import Purpose
 from maskedlark.core.records import AggregateRecords, Coded, Entry, Records, TrainingRecords, in_order
@@ -105,6 +109,12 @@ class View:
         (records,) = self.records.values()
         return records.shares
 
+    @property
+    def numbers(self) -> FieldArray:
+        """What it publishes for the check of every report."""
+        assert self.opened.checks is not None, "the document declares checks"
+        return self.opened.checks
+
 
 def open_reports(openers: Iterable[Opener], stored: Sequence[bytes]) -> tuple[View, ...]:
     """The ad server gives every helper its part of each report; each opens its parts. Raises on a refusal."""
@@ -154,7 +164,7 @@ class LocalHelper(RemoteHelper):
         self.database = open_database(f"sqlite:///{folder / 'helper.sqlite'}")
         self.ledger = Ledger(self.database, FileAnchor(folder / "anchor"), self.keys, self._clock, rng)
         self.sessions = Sessions(self.ledger)
-        self._folder, self._seeds = folder, workflow.seeds
+        self._folder, self._seeds, self._check_key = folder, workflow.seeds, workflow.check_key
         self.start(workflow.functions)
 
     def start(self, functions: Mapping[str, AnyFunction]) -> None:
@@ -166,15 +176,19 @@ class LocalHelper(RemoteHelper):
         """The opener of its parts of reports."""
         now = self._clock.now()
         terms = Terms(self._document.report_lifetime_s, now)
-        return Opener(self._document.layout(purpose), self.place, self.keys.opening_keys(now), terms)
+        layout, keys = self._document.layout(purpose), self.keys.opening_keys(now)
+        return Opener(layout, self.place, keys, terms, self._check_key)
 
-    def hold(self, dataset: FrozenDataset) -> None:
+    def hold(self, dataset: FrozenDataset, invalid: int) -> None:
         """Store a dataset, and sign a receipt for it."""
-        digest, count = dataset.digest, sum(map(len, dataset.held.values()))
+        frozen = dataset.purpose, dataset.digest, sum(map(len, dataset.held.values()))
+        if self._check_key is not None:
+            self.ledger.pin(self._document, hashlib.sha256(self._check_key).digest())
         with self.database.write() as connection:
-            signed = self.ledger.freeze(connection, self._document, dataset.purpose, digest, count)
+            found = None if self._check_key is None else invalid
+            signed = self.ledger.freeze(connection, self._document, *frozen, found)
         self.ledger.advance_anchor(self._document.origin, signed)
-        self.datasets[digest] = dataset
+        self.datasets[dataset.digest] = dataset
 
     def find(self, origin: str, digest: bytes) -> FrozenDataset:  # noqa: ARG002 - there is one
         """A dataset that has not expired."""
@@ -260,8 +274,10 @@ class Workflow(Client):
         self.functions = functions or Functions()
         self.seeds: dict[bytes, bytes] = {}
         """By dataset, the helpers' shared seed, which gives batches and masks. Hidden from the ad server."""
+        self.check_key = rng.bytes(validity.KEY_BYTES) if document.checked else None
+        """The helpers' key for checks of reports. Hidden from ad server and browsers."""
         self.stored: dict[str, list[bytes]] = {}
-        """By dataset, the reports, which the ad server cannot read."""
+        """By dataset, the valid reports, which the ad server cannot read."""
         self.views: dict[str, tuple[View, ...]] = {}
         until = ExitStack()
         self._close = weakref.finalize(self, until.close)
@@ -298,9 +314,9 @@ class Workflow(Client):
         `decoded`: skip sealing and opening; helpers get the columns and shares directly.
         """
         if not decoded:
-            return self._freeze(name, Purpose.AGGREGATE, self._browsers().measure(keys, values))
+            return self.freeze(name, Purpose.AGGREGATE, self._browsers().measure(keys, values))
         columns, secrets = self._browsers().measure_columns(keys, values)
-        ids, shares = self._split(Purpose.AGGREGATE, secrets)
+        ids, shares = self._split(self.document.measure, secrets)
         coded = dict(zip(self.document.keys, map(_coded, columns), strict=True))
         return self.hold(
             name, Purpose.AGGREGATE, [{None: AggregateRecords(ids, coded, own)} for own in shares]
@@ -311,9 +327,9 @@ class Workflow(Client):
     ) -> bytes:
         """A frozen dataset to train: byte features (n, d), a column for every label. Returns its digest."""
         if not decoded:
-            return self._freeze(name, Purpose.TRAIN, self._browsers().train(tag, features, labels))
+            return self.freeze(name, Purpose.TRAIN, self._browsers().train(tag, features, labels))
         rows, candidates, secrets = self._browsers().train_columns(tag, features, labels)
-        ids, shares = self._split(Purpose.TRAIN, secrets)
+        ids, shares = self._split(self.document.declared_models[tag], secrets)
         shown = tuple(each[:1] if (each == each[:1]).all() else each for each in candidates)
         return self.hold(
             name, Purpose.TRAIN, [{tag: TrainingRecords(ids, rows, shown, own)} for own in shares]
@@ -326,18 +342,31 @@ class Workflow(Client):
         seen = now - self.document.attribution_window_s - self.document.delay.max_s
         return Population(self.document, keys, seen, self._rng)
 
-    def _freeze(self, name: str, purpose: Purpose, reports: Iterable[list[bytes]]) -> bytes:
+    def freeze(self, name: str, purpose: Purpose, reports: Iterable[list[bytes]]) -> bytes:
+        """A frozen dataset of these reports, without those that are not valid. Returns its digest."""
+        openers, invalid = [each.opener(purpose) for each in self.helpers], 0
         self.stored[name] = [each for some in reports for each in some]
-        self.views[name] = open_reports([each.opener(purpose) for each in self.helpers], self.stored[name])
+        self.views[name] = open_reports(openers, self.stored[name])
+        if self.document.checked:
+            valid = validity.valid([view.numbers for view in self.views[name]])
+            if invalid := int((~valid).sum()):
+                self.stored[name] = list(compress(self.stored[name], valid))
+                self.views[name] = open_reports(openers, self.stored[name])
         heads = self.views[name][0].opened.heads
         digest = datasets.digest(self.document.origin, self.document.digest, purpose, heads)
-        return self.hold(name, purpose, [each.records for each in self.views[name]], digest)
+        return self.hold(name, purpose, [each.records for each in self.views[name]], digest, invalid=invalid)
 
-    def _split(self, purpose: Purpose, secrets: FieldArray) -> tuple[sharing.ByteRows, list[FieldArray]]:
-        """Ids and each helper's share, as browsers make them."""
-        ids, count = sharing.random_rows(len(secrets), sharing.ID_BYTES, self._rng), secrets.shape[1]
+    def _split(
+        self, declared: Measure | Model, secrets: FieldArray
+    ) -> tuple[sharing.ByteRows, list[FieldArray]]:
+        """Ids, and what each helper holds of its shares, as browsers make them."""
+        purpose, count = declared.purpose, secrets.shape[1]
+        ids = sharing.random_rows(len(secrets), sharing.ID_BYTES, self._rng)
         carried = sharing.split(secrets, ids, purpose, len(self.helpers), self._rng).carried()
-        return ids, [sharing.recover(own, ids, purpose, place, count) for place, own in enumerate(carried)]
+        return ids, [
+            declared.hold(sharing.recover(own, ids, purpose, place, count), place)
+            for place, own in enumerate(carried)
+        ]
 
     def hold(
         self,
@@ -347,16 +376,18 @@ class Workflow(Client):
         digest: bytes | None = None,
         seed: bytes | None = None,
         first_slot: int = 0,
+        invalid: int = 0,
     ) -> bytes:
         """Freeze what every helper holds of a dataset. Returns its digest.
 
         `seed`: the helpers' shared seed; random by default. `first_slot`: the first slot for sessions.
+        `invalid`: how many reports were left out because they are not valid.
         """
         digest = digest or self._rng.bytes(32)
         self.seeds[digest] = seed or self._rng.bytes(SEED_BYTES)
         expires = self.clock.now() + self.document.report_lifetime_s
         for helper, own in zip(self.helpers, held, strict=True):
-            helper.hold(FrozenDataset(digest, self.document, purpose, expires, own, first_slot))
+            helper.hold(FrozenDataset(digest, self.document, purpose, expires, own, first_slot), invalid)
         records, second = sum(map(len, held[0].values())), len(self.datasets())
         selection = Selection(purpose, self.document.digest, second, second + 1)
         self._datasets.add(name, selection, [ChunkStart(second, b"", records)])

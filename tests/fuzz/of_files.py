@@ -8,6 +8,7 @@ import lzma
 import shutil
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -183,13 +184,27 @@ def _helper() -> list[Decoder]:
         found.append(
             Decoder(
                 f"chunk file to {vector['purpose']} {number}",
-                ("helper.chunk_file.read", "helper.chunk_file._kept"),
+                ("helper.chunk_file.read", "helper.chunk_file._kept", "helper.chunk_file._reading"),
                 ((_folder() / "chunks" / name).read_bytes(),),
                 _in_file(f"chunks/{number}", partial(_chunk, opener.layout.declared)),
                 (DamagedDataset,),
                 weight=0.05,
             )
         )
+    checked = replace(opened, checks=np.ones((len(opened.heads), 2), np.int64))
+    name = chunk_file.write(_folder() / "chunks", checked)
+    found.append(
+        Decoder(
+            "numbers in a chunk file",
+            ("helper.chunk_file.read_checks", "helper.chunk_file._reading"),
+            ((_folder() / "chunks" / name).read_bytes(),),
+            _in_file(
+                "chunks/checked", lambda path: chunk_file.read_checks(path, np.array([True, False, True]))
+            ),
+            (DamagedDataset,),
+            weight=0.05,
+        )
+    )
     return found
 
 

@@ -2,6 +2,7 @@
 
 import base64
 import json
+from dataclasses import replace
 from functools import cache, partial
 
 import numpy as np
@@ -20,12 +21,14 @@ from maskedlark.functions.function import Function
 from maskedlark.functions.moments import Moments
 from maskedlark.ledger.errors import BadReceipt
 from maskedlark.randomness import FixedRandomness
-from maskedlark.release import messages, shared_seed
-from maskedlark.release.errors import BadSeed
+from maskedlark.release import check_messages, messages, shared_seed
+from maskedlark.release.check_messages import LABEL
+from maskedlark.release.errors import BadChecks, BadSeed
 from maskedlark.release.messages import Request
 from maskedlark.release.shared_seed import SeedMessage, SignedSeed
 from maskedlark.web.errors import StrangeAnswer
 from maskedlark.wire import steps
+from maskedlark.wire.checks import Checks, SignedChecks
 from maskedlark.wire.hpke import OpeningKey
 from tests.fuzz.of_documents import FIRST
 from tests.fuzz.running import Decoder
@@ -177,9 +180,30 @@ def _seeds() -> list[Decoder]:
     ]
 
 
+def _checks() -> list[Decoder]:
+    """Check messages as the ad server relays them, and as a hostile helper signs them."""
+    signs, three = ledgers.Signs(), 3
+    ids = np.arange(16 * three, dtype=np.uint8).reshape(three, 16)
+    made = Checks(0, ledgers.NOW, FIRST.origin, FIRST.digest, bytes(32), ids, np.ones((three, 2), np.int64))
+    message = check_messages.sign(made, signs.current(0))
+
+    def hostile(body: bytes) -> Checks:
+        signed = replace(SignedChecks.decode(message), body=body, signature=signs.key.sign(LABEL, body))
+        return check_messages.verify(signed.encode(), FIRST, 0, bytes(32))
+
+    def relayed(data: bytes) -> Checks:
+        return check_messages.verify(data, FIRST, 0, bytes(32))
+
+    covers, errors = ("release.check_messages.verify",), (BadChecks, DecodeError)
+    return [
+        Decoder("relayed check message", covers, (message,), relayed, errors, weight=0.2),
+        Decoder("check message of a hostile helper", covers, (made.encode(),), hostile, errors, weight=0.2),
+    ]
+
+
 _SEED_ERRORS = (BadSeed, BadReceipt, CannotOpen)
 
 
 def decoders() -> list[Decoder]:
     """All of this room."""
-    return [*_models(), *_seeds(), *_sessions()]
+    return [*_models(), *_seeds(), *_checks(), *_sessions()]

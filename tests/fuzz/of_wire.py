@@ -1,5 +1,6 @@
 """Decoders of the wire: reports, payloads, uploads, key configurations, datasets."""
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -9,9 +10,11 @@ from maskedlark.adserver.errors import UploadRefused
 from maskedlark.adserver.uploads import ReportLayouts
 from maskedlark.core.purpose import Purpose
 from maskedlark.errors import BadSignature, DecodeError, Refused, RolledBack, WeakKey
-from maskedlark.wire import binary, columns, datasets, keys, report, uploads
+from maskedlark.wire import binary, checks, columns, datasets, keys, report, uploads
+from maskedlark.wire.checks import Checks, SignedChecks
 from maskedlark.wire.columns import CELL_BYTES, SALT_BYTES
 from maskedlark.wire.datasets import (
+    CheckAnswer,
     ChunkAnswer,
     FreezeRequest,
     Frozen,
@@ -34,6 +37,7 @@ WANTED = [
     ("three helpers", "profit"),
     ("five helpers", "basket"),
     ("two helpers", "mixed"),
+    ("two helpers, checked", None),
 ]
 CHOSEN = [
     next(vector for vector in load("reports") if (vector["document"], vector["tag"]) == wanted)
@@ -113,7 +117,8 @@ def _sized(data: bytes, size: int) -> bytes:
 def _opener(number: int) -> Opener:
     """Of a chosen report, helper 0's."""
     vector = CHOSEN[number]
-    return good.opener(DOCUMENTS[vector["document"]], Purpose(vector["purpose"]), 0)
+    opener = good.opener(DOCUMENTS[vector["document"]], Purpose(vector["purpose"]), 0)
+    return replace(opener, check_key=good.CHECK_KEY)
 
 
 def part_of(number: int) -> bytes:
@@ -170,6 +175,7 @@ def _chunk(opener: Opener, data: bytes) -> object:
     opened = decrypt_parts(opener, parts)
     assert len(opened.verdicts.accepted) == len(parts) // size
     assert len(opened.heads) == int(opened.verdicts.accepted.sum())
+    assert opened.checks is None or opened.checks.shape == (len(opened.heads), 2)
     return opened
 
 
@@ -269,6 +275,7 @@ def _datasets() -> list[Decoder]:
     messages: list[Message] = [
         NewDataset(**given),  # type: ignore[arg-type]
         ChunkAnswer(parts=12, accepted="fff0", refused={"Truncated": 3}),
+        CheckAnswer(valid="fff0", invalid=3),
         State(**given, **state, refused={"WrongHour": 1}, digest="2" * 64, records=8),  # type: ignore[arg-type]
         Frozen(digest="2" * 64, records=8, receipt="{}"),
     ]
@@ -306,6 +313,33 @@ def _datasets() -> list[Decoder]:
     ]
 
 
+def _checks() -> list[Decoder]:
+    ids = np.arange(48, dtype=np.uint8).reshape(3, 16)
+    body = Checks(1, 1, "ads.example", bytes(32), bytes(32), ids, np.ones((3, 2), np.int64)).encode()
+    signed = SignedChecks(body, bytes(64), '{"helper":"helper-1"}', bytes(64)).encode()
+    return [
+        Decoder(
+            "check message", ("wire.checks.Checks.decode",), (body,), Checks.decode, (DecodeError,), _encodes
+        ),
+        Decoder(
+            "signed check message",
+            ("wire.checks.SignedChecks.decode",),
+            (signed,),
+            SignedChecks.decode,
+            (DecodeError,),
+            _encodes,
+        ),
+        Decoder(
+            "relay of check messages",
+            ("wire.checks.decode_relay",),
+            (checks.encode_relay([signed, signed]), checks.encode_relay([b"one"])),
+            checks.decode_relay,
+            (DecodeError,),
+            lambda data, found: checks.encode_relay(found) == data,
+        ),
+    ]
+
+
 def decoders() -> list[Decoder]:
     """All of this room."""
-    return [*_reports(), *_columns(), *_parts(), *_uploads(), *_keys(), *_datasets()]
+    return [*_checks(), *_reports(), *_columns(), *_parts(), *_uploads(), *_keys(), *_datasets()]

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 
+import numpy as np
 from fastapi import FastAPI
 
 from maskedlark.adserver import Limits
@@ -13,15 +14,19 @@ from maskedlark.adserver import create_app as adserver_app
 from maskedlark.clock import FixedClock
 from maskedlark.dp.sampling import Sampling
 from maskedlark.parameters import chain
+from maskedlark.parameters.document import Document
+from maskedlark.release import check_messages
 from maskedlark.release.messages import SessionRequest
 from maskedlark.web import request_signature
 from maskedlark.wire import uploads
+from maskedlark.wire.checks import CHECKS_TYPE, Checks, encode_relay
 from maskedlark.wire.datasets import CHUNK_TYPE, FREEZE_TYPE, JSON_TYPE, FreezeRequest, encode_chunk
 from maskedlark.wire.keys import KEYS_TYPE
 from maskedlark.wire.steps import STEP_TYPE
 from tests.fuzz.asking import Asking, Sent, changed
 from tests.unit.adserver import stored
 from tests.unit.helper import world as helpers
+from tests.unit.ledger.ledgers import Signs
 from tests.unit.parameters.cases import DOCUMENT_KEY, HELPER_KEYS, REQUEST_KEY
 from tests.unit.web import service as parameters
 
@@ -121,7 +126,7 @@ def helper(folder: Path) -> Iterator[Fuzzed]:
         document = world.publish(fake_rate=0.0)
         frozen = world.frozen(document, "frozen")
         chunk = encode_chunk(world.reports(document, 8))
-        sent = _to_helper(world, document, frozen.digest, chunk)
+        sent = _to_helper(world, document, frozen.digest, chunk) + _checks(world, document)
 
         def drawn(request: Sent, others: list[Sent], rng: Random) -> Sent:
             """Most are signed when they are wrong already; of others the signature itself is changed."""
@@ -167,6 +172,26 @@ def _to_helper(world: helpers.World, document: object, digest: str, chunk: bytes
             Sent.to("DELETE", f"/v2/datasets/{name}?{query}"),
         ]
     return found
+
+
+def _checks(world: helpers.World, before: Document) -> list[Sent]:
+    """A chunk under a document with checks, what the helper publishes of it, and what others say of it."""
+    document = world.publish(version=2, previous=before.digest.hex(), fake_rate=0.0, checks="bits")
+    key, path = f"/v2/check-keys/{document.digest.hex()}", "/v2/datasets/checked"
+    message = world.remote().post(key, b"", request_signature.NO_BODY_TYPE)
+    ids = np.arange(128, dtype=np.uint8).reshape(8, 16)
+    other = Checks(1, helpers.NOW, helpers.ORIGIN, document.digest, bytes(32), ids, np.ones((8, 2), np.int64))
+    relayed = encode_relay([check_messages.sign(other, Signs(1).current(helpers.NOW))])
+    query = f"attempt={helpers.opened('checked')['attempt']}"
+    return [
+        Sent.to("POST", key),
+        Sent.to("POST", f"{key}/message", JSON_TYPE, message),
+        Sent.to("POST", path, JSON_TYPE, helpers.new_dataset(document, "checked")),
+        Sent.to("POST", f"{path}/chunks/0?{query}", CHUNK_TYPE, encode_chunk(world.reports(document, 8))),
+        Sent.to("GET", f"{path}/chunks/0/checks?{query}"),
+        Sent.to("POST", f"{path}/chunks/0/checks?{query}", CHECKS_TYPE, relayed),
+        Sent.to("POST", f"{path}/freeze?{query}", FREEZE_TYPE, FreezeRequest(accepted=("ff",)).encode()),
+    ]
 
 
 def _sessions(digest: str) -> list[Sent]:

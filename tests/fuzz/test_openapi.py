@@ -23,6 +23,7 @@ from schemathesis.generation import GenerationMode
 from maskedlark.release.messages import Request, SessionRequest
 from maskedlark.release.shared_seed import SignedSeed
 from maskedlark.wire import uploads
+from maskedlark.wire.checks import CHECKS_TYPE
 from maskedlark.wire.datasets import CHUNK_TYPE, FREEZE_TYPE, JSON_TYPE, NewDataset
 from maskedlark.wire.keys import KEYS_TYPE
 from maskedlark.wire.steps import STEP_TYPE
@@ -43,6 +44,7 @@ for _media_type in (
     uploads.CONTENT_TYPE,
     CHUNK_TYPE,
     FREEZE_TYPE,
+    CHECKS_TYPE,
     STEP_TYPE,
     KEYS_TYPE,
 ):
@@ -58,6 +60,7 @@ JSON_BODIES: dict[str, dict[str, Any]] = {
     "/v2/explain": Request.model_json_schema(),
     "/v2/sessions": SessionRequest.model_json_schema(),
     "/v2/seeds/{dataset}/message": SignedSeed.model_json_schema(),
+    "/v2/check-keys/{parameters}/message": SignedSeed.model_json_schema(),
     "/v2/documents": {
         "type": "object",
         "properties": {

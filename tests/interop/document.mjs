@@ -4,6 +4,7 @@ import { Refused, concat, decodeText, hex, need, same, unhex, utf8, vector } fro
 import { CELL, columnsWidth } from './columns.mjs';
 import { labelSpace, shownCount } from './labels.mjs';
 import { checkEd25519Key, checkSignature } from './signatures.mjs';
+import { weightsOf } from './validity.mjs';
 
 export const PURPOSES = { aggregate: 1, train: 2 };
 
@@ -56,7 +57,7 @@ function checkModel(model, values) {
 function checkFields(d) {
   hasFields(d, FIELDS);
   say(whole(d.version, 1, 2 ** 31) && (d.version === 1) === (d.previous === null), 'version and previous');
-  say(d.format === 3 && d.checks === 'none', 'a format or checks that are unknown');
+  say(d.format === 3 && ['none', 'bits'].includes(d.checks), 'a format or checks that are unknown');
   say(/^[a-z0-9.:-]{1,253}$/.test(d.origin), 'origin');
   say(whole(d.report_lifetime_s, 3600, Number.MAX_SAFE_INTEGER), 'report_lifetime_s');
   say(d.document_key !== d.request_key, 'document_key and request_key are the same');
@@ -73,19 +74,28 @@ function checkFields(d) {
   d.models.forEach((model) => checkModel(model, values));
 }
 
+/** The count, and each value or, where reports are checked, its bits. */
+const valueElements = (d) => (d.checks === 'none' ? 1 + d.values.length : 1 + d.values.reduce((sum, v) => sum + weightsOf(v).length, 0));
+
+/** All elements that are shared of a record: its own, and M + 2 for the proof, where sums are checked besides them. */
+function counted(checks, own, sums) {
+  if (checks === 'none') return { elements: own };
+  say(own + sums <= 1024, 'more than 1,024 numbers to check');
+  return { elements: own + own + sums + 2 };
+}
+
 /** Everything that the sizes of a purpose's reports follow from, or null if the document does not declare the purpose. */
 function layoutOf(d, purpose, prefix) {
   const records =
     purpose === 'aggregate'
-      ? d.values.length === 0 ? [] : [{ width: CELL * d.keys.length, elements: 1 + d.values.length }]
+      ? d.values.length === 0 ? [] : [{ width: CELL * d.keys.length, ...counted(d.checks, valueElements(d), 0) }]
       : d.models.map((model) => {
-          const elements = model.labels.reduce((sum, label) => sum + shownCount(model, labelSpace(label)), 0);
-          const shown = model.candidates === 'all' ? 0 : elements;
-          return { width: 1 + columnsWidth(model.columns) + 2 * shown, elements };
+          const masks = model.labels.reduce((sum, label) => sum + shownCount(model, labelSpace(label)), 0);
+          const shown = model.candidates === 'all' ? 0 : masks;
+          return { width: 1 + columnsWidth(model.columns) + 2 * shown, ...counted(d.checks, masks, model.labels.length) };
         });
   if (records.length === 0) return null;
-  const proof = 0; // for the checks "none"
-  const secretBytes = (place, { elements }) => (place === 0 ? 8 * (elements + proof) : 16);
+  const secretBytes = (place, { elements }) => (place === 0 ? 8 * elements : 16);
   const payloadBytes = d.helpers.map((_, place) => Math.max(...records.map((r) => 16 + r.width + secretBytes(place, r))));
   const reportBytes = payloadBytes.reduce((sum, size) => sum + 16 + 48 + size, prefix.length + 52);
   say(payloadBytes.every((size) => size <= 131072) && reportBytes <= 1048576, 'reports that are too long');

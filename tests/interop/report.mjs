@@ -4,9 +4,11 @@ import { sha256 } from '@noble/hashes/sha2.js';
 import { Reader, Refused, concat, hex, need, number, same, utf8, vector } from './bytes.mjs';
 import { CELL, checkColumns, columnsWidth, decodeCell, encodeCell } from './columns.mjs';
 import { PURPOSES } from './document.mjs';
-import { decodeElements, element, encodeElements } from './field.mjs';
+import { P, decodeElements, element, encodeElements } from './field.mjs';
 import { drawLabels, labelSpace } from './labels.mjs';
+import { below } from './random.mjs';
 import { firstShare, shareOfSeed } from './shares.mjs';
+import { bitsOf, maskCounts, numbersToCheck, prove } from './validity.mjs';
 
 export const suite = new CipherSuite({ kem: new DhkemX25519HkdfSha256(), kdf: new HkdfSha256(), aead: new Aes128Gcm() });
 
@@ -20,8 +22,17 @@ const aggregateRecord = (document, { keys, values, real }) => ({
   kind: 0,
   columns: concat(...keys.map(encodeCell)),
   candidates: [],
-  secret: [1, ...values].map((x) => (real ? element(x) : 0n)),
+  secret: document.checks === 'none'
+    ? [1, ...values].map((x) => (real ? element(x) : 0n))
+    : [real ? 1n : 0n, ...document.values.flatMap((declared, i) => bitsOf(declared, real ? values[i] : 0))],
 });
+
+/** The secret and, where reports are checked, its proof. Draws u. */
+function withProof(document, purpose, { kind, secret }, random) {
+  if (document.checks === 'none') return secret;
+  const counts = purpose === 'aggregate' ? null : maskCounts(document.models[kind]);
+  return [...secret, ...prove(numbersToCheck(secret, counts), below(random, P))];
+}
 
 function trainRecord(document, { tag, columns, labels, real }, random) {
   const kind = document.models.findIndex((model) => model.tag === tag);
@@ -43,6 +54,7 @@ export async function makeReport(document, purpose, record, { hour, keys, random
   need(layout !== null, 'UndeclaredReport', `the document declares nothing to ${purpose}`);
   need(new Set(keys.map(({ id }) => hex(id))).size === document.helpers.length, 'DuplicateKey', 'each helper needs a key of its own');
   const made = (purpose === 'aggregate' ? aggregateRecord : trainRecord)(document, record, random);
+  made.secret = withProof(document, purpose, made, random);
   const id = random(16);
   const salt = random(16);
   const seeds = document.helpers.slice(1).map(() => random(16));

@@ -34,6 +34,7 @@ NEEDS_NODE = (20, 19)
 RECORDS = 40
 SETTINGS = """
 k = 5
+checks = true
 keys = ["campaign", "age"]
 fake_rate = 0.0
 [budget]

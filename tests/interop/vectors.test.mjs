@@ -16,6 +16,7 @@ import { infoOf, makeReport, openPart, partOf, suite } from './report.mjs';
 import { firstShare, shareOfSeed } from './shares.mjs';
 import { SMALL_ORDER_Y, labelled } from './signatures.mjs';
 import { checkReport, decodeUpload, encodeUpload } from './upload.mjs';
+import { bitsOf, challenge, evaluate, isValid, maskCounts, numbersToCheck, prove, weightsOf } from './validity.mjs';
 
 const folder = process.env.VECTORS ?? fileURLToPath(new URL('../../vectors/v2', import.meta.url));
 const NOW = 1794442834; // the clock of the vectors
@@ -147,6 +148,37 @@ each('reports', (v) => v.name, async (v) => {
   }
   const sums = made.secret.map((_, j) => element(shares.reduce((sum, share) => sum + share[j], 0n)));
   assert.deepEqual(texts(sums), v.sums);
+  if (document.checks === 'none') return;
+  const counts = model ? maskCounts(model) : null;
+  const count = model ? counts.reduce((sum, each) => sum + each) : 1 + document.values.reduce((sum, d) => sum + weightsOf(d).length, 0);
+  const published = v.helpers.map((helper, place) => {
+    const numbers = numbersToCheck(shares[place].slice(0, count), counts);
+    const t = challenge(unhex(helper.check_key), made.head.subarray(0, 16), numbers.length);
+    assert.equal(String(t), helper.t);
+    return evaluate(numbers, shares[place].slice(count), t);
+  });
+  assert.deepEqual(published.map(texts), v.helpers.map((helper) => helper.numbers));
+  assert.ok(isValid(published));
+});
+
+each('bits', (v) => `${v.low} to ${v.high}`, (v) => {
+  const declared = { low: Number(v.low), high: Number(v.high) };
+  assert.deepEqual(texts(weightsOf(declared)), v.weights);
+  for (const { value, bits } of v.values) assert.deepEqual(bitsOf(declared, Number(value)).map(Number), bits);
+});
+
+each('checks', (v) => v.name, (v) => {
+  const [secret, proof] = [v.secret, v.proof].map((list) => list.map(BigInt));
+  const numbers = numbersToCheck(secret, v.labels);
+  const t = challenge(unhex(v.check_key), unhex(v.report_id), numbers.length);
+  assert.equal(String(t), v.t);
+  if (v.valid) assert.deepEqual(prove(numbers, proof[0]), proof);
+  const published = v.shares.map((list) => {
+    const share = list.map(BigInt);
+    return evaluate(numbersToCheck(share.slice(0, secret.length), v.labels), share.slice(secret.length), t);
+  });
+  assert.deepEqual(published.map(texts), v.numbers);
+  assert.equal(isValid(published), v.valid);
 });
 
 each('uploads', (v) => `${v.reports.length} reports`, (v) => {

@@ -3,6 +3,8 @@
 Like `wire/batch.py`, but for one helper, and by somebody who need not follow the protocol.
 """
 
+from dataclasses import replace
+
 import numpy as np
 
 from maskedlark.core import field
@@ -21,7 +23,7 @@ KEYS = {key.key_id: key for key in (OpeningKey(FixedRandomness(b"%d" % i).bytes(
 STRANGER = OpeningKey(FixedRandomness(b"stranger").bytes(32))
 HOUR = 480_000
 TERMS = Terms(24 * 3600, HOUR * 3600 + 100)
-MEASURE = Measure(("campaign", "city"), (Value("euros", 0, 9),))
+MEASURE = Measure(("campaign", "city"), (Value("euros", -3, 9), Value("visits", 0, 0), Value("seen", 0, 1)))
 WIDE = LabelSpace.integers(-300, 300)
 MODELS = (
     Model("all", (Bytes(5),)),
@@ -35,16 +37,17 @@ MODELS = (
 )
 
 
-def layout(purpose: Purpose, helpers: int, proof: int = 0) -> ReportLayout:
+def layout(purpose: Purpose, helpers: int, checked: bool = False) -> ReportLayout:
     """The layout of a measure, or of models of different sizes."""
-    declared = (MEASURE,) if purpose is Purpose.AGGREGATE else MODELS
+    every: tuple[Measure | Model, ...] = (MEASURE,) if purpose is Purpose.AGGREGATE else MODELS
+    declared = tuple(replace(each, checked=checked) for each in every)
     names = tuple(f"helper-{place}" for place in range(helpers))
-    return ReportLayout("ads.example", b"d" * 32, names, declared, proof)
+    return ReportLayout("ads.example", b"d" * 32, names, declared)
 
 
-def opener(purpose: Purpose, place: int, helpers: int = 2, proof: int = 0) -> Opener:
-    """A helper's; it has two keys."""
-    return Opener(layout(purpose, helpers, proof), place, KEYS, TERMS)
+def opener(purpose: Purpose, place: int, helpers: int = 2, check_key: bytes | None = None) -> Opener:
+    """A helper's; it has two keys. With a check key, reports are checked."""
+    return Opener(layout(purpose, helpers, check_key is not None), place, KEYS, TERMS, check_key)
 
 
 class Making:

@@ -183,9 +183,9 @@ def agree(using: Opener, parts: list[bytes]) -> list[str | None]:
 @pytest.mark.parametrize(("helpers", "place"), [(2, 0), (2, 1), (3, 2), (5, 0), (5, 4)])
 @pytest.mark.parametrize("purpose", list(Purpose))
 @settings(max_examples=25, deadline=None)
-@given(st.lists(MAKING, max_size=24), st.sampled_from([0, 0, 3]), st.binary(max_size=6))
-def test_many_at_once_are_as_each_by_itself(purpose, helpers, place, made, proof, seed):
-    using, rng = opener(purpose, place, helpers, proof), FixedRandomness(seed)
+@given(st.lists(MAKING, max_size=24), st.sampled_from([None, bytes(32)]), st.binary(max_size=6))
+def test_many_at_once_are_as_each_by_itself(purpose, helpers, place, made, check_key, seed):
+    using, rng = opener(purpose, place, helpers, check_key), FixedRandomness(seed)
     agree(using, [make(using, fault, outside, rng) for fault, outside in made])
 
 

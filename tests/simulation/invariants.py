@@ -14,13 +14,15 @@ from maskedlark.functions.function import Group
 from maskedlark.functions.sums import Sums
 from maskedlark.helper.anchor import FileAnchor
 from maskedlark.ledger import receipt, trail
-from maskedlark.ledger.receipt import FrozenReceipt, ReleaseReceipt, SignedReceipt
+from maskedlark.ledger.receipt import CheckKeyReceipt, FrozenReceipt, ReleaseReceipt, SignedReceipt
 from maskedlark.parameters.document import Document
 from maskedlark.release import messages
+from maskedlark.wire.checks import Checks
 from tests.simulation.life import CAMPAIGNS, Broken, Life
 from tests.simulation.network import (
     UNEXPECTED,
     Heard,
+    checks_of,
     is_to_be_signed,
     receipt_of,
     request_of,
@@ -46,6 +48,10 @@ class Invariants:
         self._taken: dict[tuple[str, str], int] = {}
         """The newest key of an origin that a helper has taken requests of."""
         self._tables: set[str] = set()
+        self._numbers: dict[tuple[str, bytes], bytes] = {}
+        """What a helper has published of a report, for its check."""
+        self._pins: set[tuple[str, str, str]] = set()
+        """By host: documents and check keys whose pin was seen."""
 
     def after_a_step(self) -> None:
         """Cheap: looks at what is new, where something was asked."""
@@ -85,11 +91,29 @@ class Invariants:
             before = self._answers.setdefault((heard.message.host, request), heard.body)
             if before != heard.body:
                 raise Broken(f"{heard.message.host} answered request {request} with other bytes")
+        if (checks := checks_of(heard)) is not None:
+            self._checked(heard.message.host, checks)
         if (data := receipt_of(heard)) is not None:
             claimed = receipt.decode(data).claimed()
             numbers = self._left.setdefault((heard.message.host, claimed.origin), {})
             if numbers.setdefault(claimed.number, data) != data:
                 raise Broken(f"{heard.message.host} signed two receipts with number {claimed.number}")
+
+    def _checked(self, host: str, checks: Checks) -> None:
+        """The same numbers of a report for good, and none before the pin of their key is anchored."""
+        for name, numbers in zip(checks.ids, checks.numbers, strict=True):
+            if self._numbers.setdefault((host, name.tobytes()), numbers.tobytes()) != numbers.tobytes():
+                raise Broken(f"{host} published two points of one report")
+        helper = next(each for each in self._world.helpers if each.host == host)
+        pin = host, checks.parameters.hex(), checks.key_digest.hex()
+        if pin in self._pins or helper.app is None:
+            return
+        self._pins.add(pin)
+        # Those that the anchor knows.
+        chain = [each.claimed() for each in helper.service.ledger.receipts(checks.origin)]
+        pinned = [each for each in chain if isinstance(each, CheckKeyReceipt) and each.parameters == pin[1]]
+        if [each.key_digest for each in pinned] != [pin[2]]:
+            raise Broken(f"numbers of {host} left before the pin of their key was anchored")
 
     def _signed(self, heard: Heard) -> None:
         """Who has taken an origin's new key takes an older one no more."""
@@ -160,6 +184,8 @@ class Invariants:
         names = frozenset(each.tobytes() for each in measured.ids)
         if len(names) != records or len(measured.ids) != records:
             raise Broken(f"{helper.host} froze {records} records, and has {len(names)}")
+        if any(self._life.made[name].forged for name in names):
+            raise Broken(f"{helper.host} froze a report that is not valid")
         if self._life.members.setdefault(digest, names) != names:
             raise Broken(f"{helper.host} froze other reports under the digest of another helper's")
         for other, theirs in self._life.members.items():

@@ -12,10 +12,12 @@ from maskedlark.adserver.dataset_store import Dataset, DatasetState
 from maskedlark.adserver.errors import HelpersDiffer
 from maskedlark.adserver.table import Table
 from maskedlark.clock import hour_of
+from maskedlark.core import validity
 from maskedlark.core.purpose import Purpose
 from maskedlark.errors import BadSignature, BrokenChain, MaskedLarkError
 from maskedlark.helper.errors import DamagedDataset
 from maskedlark.ledger.errors import BadReceipt, LedgerBehind
+from maskedlark.release.errors import BadCheckKey, BadChecks
 from maskedlark.web.errors import CorruptCache, FreezeMismatch
 from maskedlark.web.remote import SignedRemote
 from maskedlark.wire import batch, columns
@@ -28,6 +30,8 @@ from tests.simulation.world import World
 
 # Errors that say that parties no longer agree: no fault may lead to one.
 NEVER = (
+    BadCheckKey,
+    BadChecks,
     BadReceipt,
     BadSignature,
     BrokenChain,
@@ -37,6 +41,8 @@ NEVER = (
     LedgerBehind,
     FreezeMismatch,
 )
+FORGED = 12
+"""One report in so many is forged, where reports are checked."""
 CAMPAIGNS = ("autumn", "spring")
 
 
@@ -52,6 +58,8 @@ class Made(NamedTuple):
     data: bytes
     campaign: str
     value: int
+    forged: bool = False
+    """Whether it says that it counts a billion times, under a document whose helpers check that."""
 
 
 @dataclass
@@ -98,12 +106,17 @@ class Life:
         campaigns = [CAMPAIGNS[int(i)] for i in rng.below(len(CAMPAIGNS), count)]
         values = rng.below(MAX_VALUE, count)
         secrets = document.measure.lift([values], np.ones(count, np.bool_))
+        forged = document.checked & (rng.below(FORGED, count) == 0)
+        if document.checked:
+            secrets = np.concatenate([secrets, validity.prove(secrets, document.measure, rng)], axis=1)
+            secrets[forged, 0] = 10**9
         shown = columns.aggregate_columns(document.measure, [campaigns], count)
         envelope = Envelope(document.layout(Purpose.AGGREGATE), keys)
-        made = batch.seal(envelope, 0, shown, secrets, [hour_of(now)] * count, rng)
+        made = batch.seal_proved(envelope, 0, shown, secrets, [hour_of(now)] * count, rng)
         names = [envelope.layout.head(data).id for data in made]
-        for name, data, campaign, value in zip(names, made, campaigns, values.tolist(), strict=True):
-            self.made[name] = Made(adserver.origin, document.digest, data, campaign, value)
+        rows = zip(names, made, campaigns, values.tolist(), forged.tolist(), strict=True)
+        for name, data, *truth in rows:
+            self.made[name] = Made(adserver.origin, document.digest, data, *truth)
         return names
 
     def show(self, tables: list[Table]) -> None:

@@ -11,6 +11,7 @@ import httpx
 from fastapi import FastAPI
 
 from maskedlark.release import messages
+from maskedlark.wire.checks import Checks, SignedChecks
 from tests.simulation.faults import Crash, Faults, Kind
 
 UNEXPECTED = 500
@@ -177,6 +178,14 @@ def receipt_of(heard: Heard) -> bytes | None:
     if heard.message.target == RELEASES:
         return messages.decode_answer(heard.body).receipt.encode()
     return str(json.loads(heard.body)["receipt"]).encode()
+
+
+def checks_of(heard: Heard) -> Checks | None:
+    """The numbers that left for the check of a chunk."""
+    path = heard.message.target.partition(b"?")[0]
+    if heard.status != httpx.codes.OK or heard.message.method != "GET" or not path.endswith(b"/checks"):
+        return None
+    return Checks.decode(SignedChecks.decode(heard.body).body)
 
 
 def signer_of(heard: Heard) -> tuple[str, str] | None:

@@ -15,10 +15,12 @@ from maskedlark.storage.errors import StorageUnavailable
 from maskedlark.web.errors import ServiceAway
 from maskedlark.web.remote import Remote, UrlQuery
 from maskedlark.wire import uploads
+from maskedlark.wire.checks import CHECKS_TYPE, encode_relay
 from maskedlark.wire.datasets import (
     CHUNK_TYPE,
     FREEZE_TYPE,
     JSON_TYPE,
+    CheckAnswer,
     ChunkAnswer,
     FreezeRequest,
     NewDataset,
@@ -151,7 +153,8 @@ class Operations(Life):
         key = adserver.keys[a % len(adserver.keys)] if b % 5 == 0 else None
         with self.acting(adserver):
             self.remote(adserver, helper, key).post("/v2/releases", body, "application/json")
-            if b % 7 == 0 and any(each.body == old.body and each.host == helper.host for each in self.asked):
+            same = [each for each in self.asked if each.body == old.body and each.host == helper.host]
+            if body != old.body and same:
                 raise Broken("two questions were answered under one id")
 
     def smuggle(self, a: int, b: int) -> None:
@@ -174,6 +177,12 @@ class Operations(Life):
                 body = encode_chunk(document.layout(Purpose.AGGREGATE).parts(chosen, place))
                 answer = ChunkAnswer.decode(remote.post(f"{path}/chunks/0", body, CHUNK_TYPE, begun))
                 agreed &= unpack(answer.accepted, answer.parts)
+            if document.checked:
+                checks = [remote.get(f"{path}/chunks/0/checks", begun) for remote in remotes]
+                for place, remote in enumerate(remotes):
+                    relayed = encode_relay(checks[:place] + checks[place + 1 :])
+                    checked = remote.post(f"{path}/chunks/0/checks", relayed, CHECKS_TYPE, begun)
+                    agreed &= unpack(CheckAnswer.decode(checked).valid, len(chosen))
             for remote in remotes:
                 remote.post(
                     f"{path}/freeze", FreezeRequest(accepted=(pack(agreed),)).encode(), FREEZE_TYPE, begun

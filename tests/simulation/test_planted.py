@@ -9,10 +9,14 @@ import numpy as np
 import pytest
 
 from maskedlark.adserver.report_store import Outcome, Reports
+from maskedlark.core import validity
+from maskedlark.helper import check_keys
+from maskedlark.helper.check_keys import CheckKey, CheckKeys
 from maskedlark.helper.ids import Ids
 from maskedlark.ledger import rows
 from maskedlark.ledger.budget import Account
 from maskedlark.ledger.ledger import Ledger
+from maskedlark.parameters.document import Document
 from maskedlark.web import request_signature
 from maskedlark.web.request_signature import RequestVerifier, VerifiedRequest
 from tests.simulation.schedule import draw, run
@@ -34,9 +38,25 @@ def takes_any_key(self: RequestVerifier, *request: Any) -> VerifiedRequest:
     return VerifiedRequest(signed.origin, signed.digest)
 
 
+def all_are_valid(numbers: Any) -> Any:
+    return np.ones(len(numbers[0]), np.bool_)
+
+
+def another_key(self: CheckKeys, document: Document) -> CheckKey:
+    """One for every hour."""
+    return check_keys.derive(b"%d" % (self._clock.now() // 3600), document)
+
+
 PLANTED = {
     "an upload is acknowledged and not stored": (Reports, "store", forgets_what_it_stored, "not stored"),
-    "a receipt leaves before the anchor knows": (Ledger, "advance_anchor", lambda *_: None, "anchor"),
+    "a receipt leaves before the anchor knows": (
+        Ledger,
+        "advance_anchor",
+        lambda *_: None,
+        "anchor|lacks receipts",
+    ),
+    "a report that is not valid is taken": (validity, "valid", all_are_valid, "not valid"),
+    "a helper checks with a second key": (CheckKeys, "of", another_key, "two points|pin"),
     "a budget is never used up": (Account, "fits", lambda *_: True, "cost more"),
     "a question is charged anew every time": (rows, "find", lambda *_: None, ""),
     # Where both datasets hold the same and nothing else, the second cannot be frozen.

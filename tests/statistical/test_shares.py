@@ -10,6 +10,7 @@ from scipy import stats
 from maskedlark.core import field, sharing
 from maskedlark.core.purpose import Purpose
 from maskedlark.randomness import FixedRandomness
+from tests.statistical.uniformity import least_p_value
 
 RECORDS = 40_000
 FALSE_ALARM = 1e-7
@@ -33,14 +34,6 @@ def coalitions(name, helpers):
     for missing in range(helpers):
         seen = [view for helper, view in enumerate(views) if helper != missing]
         yield from (*seen, sharing.combine(seen))
-
-
-def least_p_value(numbers):
-    """Of many tests of uniformity: upper bits, lower bits, neither, every bit, and the whole number."""
-    cells = [(numbers >> 53, 256), (numbers & 255, 256), (numbers % 251, 251)]
-    cells += [(numbers >> bit & 1, 2) for bit in range(field.BITS)]
-    values = [stats.chisquare(np.bincount(part, minlength=count)).pvalue for part, count in cells]
-    return min(*values, stats.kstest(numbers / field.P, "uniform").pvalue)
 
 
 @pytest.mark.parametrize("helpers", [2, 3])

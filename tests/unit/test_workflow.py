@@ -26,6 +26,7 @@ from maskedlark.workflow import Workflow
 CLOCK = FixedClock(1_900_000_000)
 MEASURE = """
 k = {k}
+checks = {checks}
 keys = ["campaign", "city"]
 budget = {{epsilon = {epsilon}, delta = 0.0}}
 values = {{profit = [-20, 100], visit = [0, 1]}}
@@ -41,19 +42,26 @@ models.clicks.columns = [{kind = "bytes", count = 3}]
 """
 
 
-def measuring(helpers=2, k=1, epsilon=1000.0, floor=0.01, rng=None):
-    return Workflow.declared(
-        MEASURE.format(k=k, epsilon=epsilon, floor=floor), helpers, CLOCK, rng or SystemRandomness()
-    )
+def measuring(helpers=2, k=1, epsilon=1000.0, floor=0.01, rng=None, checks="false"):
+    toml = MEASURE.format(k=k, epsilon=epsilon, floor=floor, checks=checks)
+    return Workflow.declared(toml, helpers, CLOCK, rng or SystemRandomness())
 
 
 @settings(max_examples=10, deadline=None)
-@given(st.integers(2, 5), st.integers(1, 30), st.booleans(), st.binary(max_size=6))
-def test_sums_and_counts_are_true_but_for_noise_for_any_number_of_helpers(helpers, records, decoded, seed):
+@given(
+    st.integers(2, 5),
+    st.integers(1, 30),
+    st.booleans(),
+    st.sampled_from(["true", "false"]),
+    st.binary(max_size=6),
+)
+def test_sums_and_counts_are_true_but_for_noise_for_any_number_of_helpers(
+    helpers, records, decoded, checks, seed
+):
     rng = FixedRandomness(seed)
     campaign, city = rng.below(3, records).tolist(), [("Rome", "Seattle")[i] for i in rng.below(2, records)]
     profit, visit = rng.below(121, records) - 20, rng.below(2, records)
-    with measuring(helpers) as way:
+    with measuring(helpers, checks=checks) as way:
         way.make_aggregate_dataset("table", [campaign, city], [profit, visit], decoded)
         answer = way.query(["count", "profit", "visit"], ("city", "campaign"))
     assert {row.group for row in answer.rows} == set(zip(city, campaign, strict=True))

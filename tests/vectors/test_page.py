@@ -7,5 +7,7 @@ from vectors import example
 PAGE = Path(__file__).parents[2] / "docs" / "PROTOCOL.md"
 
 
-def test_the_example_of_the_page_is_a_vector():
-    assert example.text() in PAGE.read_text()
+def test_the_examples_of_the_page_are_vectors():
+    page = PAGE.read_text()
+    assert example.text() in page
+    assert example.check() in page

@@ -1,6 +1,7 @@
 """The vectors in `vectors/v2` are what the generator makes, and the package agrees with every one of them."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,8 @@ from maskedlark.adserver.report_store import Outcome
 from maskedlark.adserver.uploads import UploadHandler
 from maskedlark.browser.reports import bounded, label_of, noised
 from maskedlark.browser.sources import Kind, Source
-from maskedlark.core import field, local_dp, sharing
-from maskedlark.core.declared import Bag, Bytes, Category, Model
+from maskedlark.core import field, local_dp, sharing, validity
+from maskedlark.core.declared import Bag, Bytes, Category, Model, Value
 from maskedlark.core.labels import LabelSpace
 from maskedlark.core.local_dp import FeatureNoise, RandomisedResponse
 from maskedlark.core.purpose import Purpose
@@ -28,6 +29,7 @@ from maskedlark.wire.report import HEAD_BYTES
 from maskedlark.wire.signatures import VerifyingKey
 from tests.twins import hpke
 from tests.twins import sharing as twin
+from tests.twins import validity as proved
 from vectors import FIRST, FOLDER, generate, good, load
 
 DOCUMENTS = {each["document"]: document.decode(each["text"].encode()) for each in load("layouts")}
@@ -183,7 +185,8 @@ def test_reports_are_made_of_the_truth_and_what_was_drawn(vector):
         assert [each[0].tolist() for each in candidates] == vector["candidates"]
         shown = columns.train_columns(place, model, sharing.byte_rows(typed, len(typed)), candidates)
     assert shown.tobytes().hex() == vector["columns"]
-    assert [str(number) for number in secret[0]] == vector["secret"]
+    proof = layout.declared[place].proof()
+    assert [str(number) for number in secret[0]] == vector["secret"][: len(vector["secret"]) - proof]
     opening = [OpeningKey(bytes.fromhex(helper["secret_key"])) for helper in vector["helpers"]]
     envelope = Envelope(layout, tuple(good.FixedSealingKey(key.sealing.public) for key in opening))
     assert seal(envelope, place, shown, secret, [vector["hour"]], rng) == [bytes.fromhex(vector["report"])]
@@ -205,11 +208,14 @@ def test_reports_open_to_shares_of_the_truth(vector):
         assert using.unseal(part)[1] == payload
         assert hpke.seal(payload, key.sealing.public, info, bytes.fromhex(helper["ephemeral"])) == part[68:]
         assert payload[16 : 16 + len(vector["columns"]) // 2].hex() == vector["columns"]
-        opened = decrypt_parts(using, part)
+        opened = decrypt_parts(replace(using, check_key=good.CHECK_KEY), part)
         held: Any = opened.records
         records = held[vector["tag"]] if vector["tag"] else held
-        shares.append([str(number) for number in records.shares[0]])
-        assert shares[-1] == helper["shares"]
+        shares.append(helper["shares"])
+        assert [str(number) for number in records.shares[0]] == helper.get("held", helper["shares"])
+        if declared.checked:
+            assert opened.checks is not None
+            assert [str(number) for number in opened.checks[0]] == helper["numbers"]
         if vector["tag"]:
             assert [each[0].tolist() for each in records.candidates] == vector["candidates"]
         else:
@@ -217,11 +223,45 @@ def test_reports_open_to_shares_of_the_truth(vector):
             assert keys == [good.read_key(key) for key in vector["shown"]]
     assert totals(shares) == [int(number) for number in vector["sums"]]
     assert vector["sums"] == vector["secret"]
+    if declared.checked:
+        numbers = [np.array([[int(number) for number in each["numbers"]]]) for each in vector["helpers"]]
+        assert validity.valid(numbers).all()
+
+
+@pytest.mark.parametrize("vector", load("bits"))
+def test_bits_of_values(vector):
+    value = Value("v", int(vector["low"]), int(vector["high"]))
+    assert [str(weight) for weight in value.weights] == vector["weights"]
+    for each in vector["values"]:
+        assert value.bits(field.from_signed(np.array([int(each["value"])]))).tolist() == [each["bits"]]
+        weighted = zip(each["bits"], value.weights, strict=True)
+        assert value.least + sum(bit * weight for bit, weight in weighted) == int(each["value"])
+
+
+@pytest.mark.parametrize("vector", by_name("checks"))
+def test_checks_of_valid_and_forged_records(vector):
+    secret, proof = ([int(number) for number in vector[name]] for name in ("secret", "proof"))
+    labels = vector["labels"]
+    numbers = proved.one_hot(secret, labels) if labels else secret
+    key, report = (bytes.fromhex(vector[name]) for name in ("check_key", "report_id"))
+    t = proved.challenge(key, report, len(numbers))
+    assert str(t) == vector["t"]
+    if vector["valid"]:
+        assert proved.prove(numbers, proof[0]) == proof
+    published = []
+    for share, expected in zip(vector["shares"], vector["numbers"], strict=True):
+        own, of_proof = list(map(int, share[: len(secret)])), list(map(int, share[len(secret) :]))
+        held = proved.one_hot(own, labels) if labels else own
+        published.append(proved.evaluate(held, of_proof, t))
+        assert [str(number) for number in published[-1]] == expected
+    assert proved.valid(published) == vector["valid"]
+    assert totals(vector["shares"]) == [*secret, *proof]
 
 
 def test_records_of_all_shapes_are_among_the_reports():
     made = load("reports")
     assert {len(each["helpers"]) for each in made} == {2, 3, 5}
+    assert {"checked" in each["document"] for each in made} == {True, False}
     assert {each["purpose"] for each in made} == set(Purpose)
     assert {each["real"] for each in made} == {True, False}
     assert {each["tag"] for each in made} == {None, "noisy", *DOCUMENTS["two helpers"].declared_models}

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Self, Unpack, overload
 
-from maskedlark.adserver import config, datasets, explanation, freezing, query_arguments, table
+from maskedlark.adserver import checking, config, datasets, explanation, freezing, query_arguments, table
 from maskedlark.adserver.combining import Answered
 from maskedlark.adserver.dataset_store import Dataset, Datasets, DatasetState
 from maskedlark.adserver.datasets import QueryableDatasets
@@ -117,6 +117,7 @@ class Client(ClosesOnExit):
             return dataset
         sending = self._sending(dataset, progress)
         sending.run()
+        checking.check(sending)
         freezing.freeze(sending, self._receipts)
         return datasets.known(self._datasets, name)
 

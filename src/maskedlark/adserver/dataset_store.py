@@ -13,18 +13,21 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
+import numpy as np
 import sqlalchemy as sa
+from numpy.typing import NDArray
 
 from maskedlark.adserver.dates import shown
 from maskedlark.adserver.errors import BelowFloor, DatasetChanged, NameTaken, Overlapping
 from maskedlark.adserver.report_store import ChunkStart, Selection
 from maskedlark.core.purpose import Purpose
+from maskedlark.errors import NotValid
 from maskedlark.randomness import Randomness, SystemRandomness
 from maskedlark.storage.engine import Database
 from maskedlark.storage.schema import prepare
-from maskedlark.wire.datasets import MAX_DATASET_NAME, ChunkAnswer
+from maskedlark.wire.datasets import MAX_DATASET_NAME, CheckAnswer, ChunkAnswer, unpack
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 MAX_HELPER_NAME = 64
 ATTEMPT_BYTES = 16
 _TABLES = sa.MetaData()
@@ -60,6 +63,10 @@ _ANSWERS = sa.Table(
     sa.Column("parts", sa.Integer, nullable=False),
     sa.Column("accepted", sa.Text, nullable=False),
     sa.Column("refused", sa.Text, nullable=False),
+    # Where reports are checked: the helper's message until all have frozen, and then its verdict.
+    sa.Column("checks", sa.LargeBinary, nullable=True),
+    sa.Column("valid", sa.Text, nullable=True),
+    sa.Column("invalid", sa.Integer, nullable=True),
 )
 
 _FLOOR = sa.Table(
@@ -77,6 +84,15 @@ class Floor(NamedTuple):
     moment: int
     looked: int
     """The latest time at which something was deleted."""
+
+
+class StoredChecks(NamedTuple):
+    """A helper's check message of a chunk, which parts it accepted, and whether it gave its verdict."""
+
+    message: bytes | None
+    """None once the dataset is frozen or aborted."""
+    accepted: NDArray[np.bool_]
+    is_checked: bool
 
 
 class DatasetState(StrEnum):
@@ -178,10 +194,12 @@ class Datasets:
         query = sa.select(_CHUNKS.c.received, _CHUNKS.c.id, _CHUNKS.c.size).where(_CHUNKS.c.dataset == name)
         return [ChunkStart(*row) for row in self._database.rows(query.order_by(_CHUNKS.c.number))]
 
-    def keep(self, name: str, number: int, helper: str, answer: ChunkAnswer) -> None:
-        """Durably store a helper's answer to a chunk; a later answer replaces an earlier one."""
+    def keep(
+        self, name: str, number: int, helper: str, answer: ChunkAnswer, checks: bytes | None = None
+    ) -> None:
+        """Durably store a helper's answer to a chunk, and its check message; a later one replaces it."""
         key = (name, number, helper)
-        row = (*key, answer.parts, answer.accepted, json.dumps(answer.refused))
+        row = (*key, answer.parts, answer.accepted, json.dumps(answer.refused), checks, None, None)
         with self._database.write() as connection:
             connection.execute(sa.delete(_ANSWERS).where(sa.tuple_(*_ANSWERS.primary_key) == key))
             self._database.insert_new(connection, _ANSWERS, [row])
@@ -192,12 +210,41 @@ class Datasets:
         return {number for (number,) in self._database.rows(query)}
 
     def answers(self, name: str) -> Iterator[tuple[int, str, ChunkAnswer]]:
-        """All helpers' answers as (number, helper, answer), chunk by chunk."""
+        """All helpers' answers, (number, helper, answer), chunk by chunk: once checked, of what is valid."""
         query = sa.select(_ANSWERS).where(_ANSWERS.c.dataset == name).order_by(_ANSWERS.c.number)
         with self._database.read() as connection:
             for row in connection.execute(query):
-                answer = ChunkAnswer(parts=row.parts, accepted=row.accepted, refused=json.loads(row.refused))
-                yield row.number, row.helper, answer
+                refused, accepted = json.loads(row.refused), row.accepted
+                if row.valid is not None:
+                    accepted = row.valid
+                    refused |= {NotValid.__name__: row.invalid} if row.invalid else {}
+                yield row.number, row.helper, ChunkAnswer(parts=row.parts, accepted=accepted, refused=refused)
+
+    def checks(self, name: str, number: int) -> dict[str, StoredChecks]:
+        """What is known of the check of a chunk, by helper."""
+        query = sa.select(_ANSWERS).where(_ANSWERS.c.dataset == name, _ANSWERS.c.number == number)
+        return {
+            row.helper: StoredChecks(row.checks, unpack(row.accepted, row.parts), row.valid is not None)
+            for row in self._database.rows(query)
+        }
+
+    def check(self, name: str, number: int, helper: str, answer: CheckAnswer) -> None:
+        """Durably store a helper's verdict on a chunk."""
+        this = sa.tuple_(*_ANSWERS.primary_key) == (name, number, helper)
+        verdict = {"valid": answer.valid, "invalid": answer.invalid}
+        self._database.change(sa.update(_ANSWERS).where(this).values(**verdict))
+
+    def invalid(self, name: str, helper: str) -> int | None:
+        """How many reports this helper found not valid; None where nothing is checked."""
+        this = _ANSWERS.c.dataset == name, _ANSWERS.c.helper == helper
+        found = self._database.rows(sa.select(sa.func.sum(_ANSWERS.c.invalid)).where(*this))[0][0]
+        return None if found is None else int(found)
+
+    def unchecked(self, name: str) -> list[int]:
+        """The chunks on which some helper's verdict is not stored."""
+        this = _ANSWERS.c.dataset == name, _ANSWERS.c.valid.is_(None)
+        query = sa.select(_ANSWERS.c.number).where(*this).distinct().order_by(_ANSWERS.c.number)
+        return [number for (number,) in self._database.rows(query)]
 
     def refusals(self, name: str) -> dict[str, dict[str, int]]:
         """How many reports each helper refused, by error name."""
@@ -215,7 +262,12 @@ class Datasets:
         before = DatasetState.FROZEN if state is DatasetState.EXPIRED else DatasetState.SELECTED
         wanted = {"state": state.value, **values}
         change = sa.update(_DATASETS).where(_DATASETS.c.name == name, _DATASETS.c.state == before.value)
-        if not self._database.change(change.values(**wanted)):
+        with self._database.write() as connection:
+            changed = connection.execute(change.values(**wanted)).rowcount
+            if changed:
+                # Check messages are the longest of all that is stored, and of no more use.
+                connection.execute(sa.update(_ANSWERS).where(_ANSWERS.c.dataset == name).values(checks=None))
+        if not changed:
             # Its state has changed since the caller looked.
             now = self.get(name)
             if now is None or any(getattr(now, column) != value for column, value in wanted.items()):

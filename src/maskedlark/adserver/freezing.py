@@ -78,7 +78,7 @@ def _heads(sending: Sending, accepted: Sequence[str]) -> NDArray[np.uint8]:
 
 
 def _agreed(sending: Sending) -> Iterator[str]:
-    """One bitmap per chunk: what all helpers accepted."""
+    """One bitmap per chunk: what all helpers accepted, and found valid if reports are checked."""
     helpers = [helper.name for helper in sending.helpers]
     for _, answers in groupby(sending.datasets.answers(sending.dataset.name), key=itemgetter(0)):
         said = {helper: answer for _, helper, answer in answers}
@@ -93,8 +93,9 @@ def _enter(sending: Sending, receipts: ReceiptStore, helper: RemoteHelper, answe
     opened = receipts.open(helper, sending.document, signed)
     if not isinstance(opened, FrozenReceipt):
         raise BadReceipt(f"{helper.name} gave a receipt of something else for freezing {name}")
-    said = (opened.dataset, opened.records, opened.purpose)
-    if said != (answer.digest, answer.records, sending.dataset.selection.purpose.value):
+    said = (opened.dataset, opened.records, opened.purpose, opened.invalid)
+    invalid = sending.datasets.invalid(name, helper.name)
+    if said != (answer.digest, answer.records, sending.dataset.selection.purpose.value, invalid):
         raise BadReceipt(f"{helper.name} gave a receipt of another dataset for freezing {name}")
     receipts.enter(helper, signed)
 

@@ -29,10 +29,12 @@ from maskedlark.web.errors import ServiceAway, StrangeAnswer
 from maskedlark.web.parameters import ParameterClient
 from maskedlark.web.remote import API, Patience, Remote, SignedRemote, UrlQuery
 from maskedlark.web.request_signature import NO_BODY_TYPE
+from maskedlark.wire.checks import CHECKS_TYPE, MAX_MESSAGE
 from maskedlark.wire.datasets import (
     CHUNK_TYPE,
     FREEZE_TYPE,
     JSON_TYPE,
+    CheckAnswer,
     ChunkAnswer,
     FreezeRequest,
     Frozen,
@@ -47,6 +49,7 @@ MAX_RECEIPTS = 1 << 20
 T = TypeVar("T")
 Model = TypeVar("Model", bound=BaseModel)
 _CHUNK = Patience(timeout_s=120.0, within_s=300.0)
+_CHECKS = Patience(MAX_MESSAGE + problem.MAX_PROBLEM, timeout_s=120.0, within_s=300.0)
 _FREEZE = Patience(timeout_s=600.0, within_s=900.0)
 _RELEASE = Patience(MAX_ANSWER, timeout_s=600.0, within_s=900.0)
 
@@ -101,6 +104,16 @@ class RemoteHelper:
         path = f"{_path(name)}/chunks/{number}"
         return self._post(ChunkAnswer.decode, path, body, CHUNK_TYPE, _query(attempt), _CHUNK)
 
+    def checks(self, name: str, number: int, attempt: bytes) -> bytes:
+        """The helper's check message of a chunk: its numbers are always the same."""
+        path = f"{_path(name)}/chunks/{number}/checks"
+        return self._ask(lambda: self._remote.get(path, _query(attempt), _CHECKS))
+
+    def check(self, name: str, number: int, relayed: bytes, attempt: bytes) -> CheckAnswer:
+        """Relay the check messages of all other helpers. The helper's verdict is durable there."""
+        path = f"{_path(name)}/chunks/{number}/checks"
+        return self._post(CheckAnswer.decode, path, relayed, CHECKS_TYPE, _query(attempt), _CHUNK)
+
     def freeze(self, name: str, request: FreezeRequest, attempt: bytes) -> Frozen:
         """Freeze a dataset. Idempotent."""
         path, body = f"{_path(name)}/freeze", request.encode()
@@ -131,6 +144,14 @@ class RemoteHelper:
     def relay_seed(self, dataset: str, message: bytes) -> None:
         """Hand over the first helper's seed."""
         self._post(bytes, f"{API}/seeds/{dataset}/message", message)
+
+    def make_check_key(self, parameters: str) -> bytes:
+        """A document's check key, sealed by the first helper to each other one: always the same key."""
+        return self._post(bytes, f"{API}/check-keys/{parameters}", b"", NO_BODY_TYPE)
+
+    def relay_check_key(self, parameters: str, message: bytes) -> None:
+        """Hand over the first helper's check key."""
+        self._post(bytes, f"{API}/check-keys/{parameters}/message", message)
 
     def open_session(self, body: bytes) -> SignedReceipt:
         """Open a session. Idempotent."""

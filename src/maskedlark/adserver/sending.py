@@ -2,6 +2,9 @@
 
 Every answer is stored durably before the next chunk is sent. So after a crash only what is missing is sent: a
 chunk that a helper has not received, or whose answer did not arrive here (the helper gives the same again).
+
+Where reports are checked, the first helper's check key is relayed before chunks, and every helper's check
+message is stored with its answer (`checking.py` relays those).
 """
 
 import threading
@@ -11,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 
+import numpy as np
 from rich import progress as rich
 from rich.console import Console
 from rich.markup import escape
@@ -19,11 +23,14 @@ from maskedlark.adserver.dataset_store import Dataset, Datasets
 from maskedlark.adserver.errors import HelpersDiffer
 from maskedlark.adserver.remote_helper import RemoteHelper, at_once, few_at_once
 from maskedlark.adserver.report_store import ChunkStart, Reports
+from maskedlark.core.sharing import ByteRows
 from maskedlark.errors import MaskedLarkError
 from maskedlark.parameters.document import Document
+from maskedlark.release import check_messages
 from maskedlark.web.errors import DatasetRefused
 from maskedlark.wire import datasets as wire
 from maskedlark.wire.datasets import ChunkAnswer, State
+from maskedlark.wire.decrypt import ids_of
 
 IN_FLIGHT = 4
 """Chunks on their way to one helper at a time; this also bounds memory."""
@@ -65,7 +72,15 @@ class Sending:
     def run(self) -> None:
         """Send what any helper lacks. After an error, what was sent stays."""
         chunks = self.datasets.chunks(self.dataset.name)
+        if self.document.checked:
+            self._relay_check_key()
         at_once([partial(self._send, helper, chunks) for helper in self.helpers])
+
+    def _relay_check_key(self) -> None:
+        """Hand the first helper's check key to all others: whoever has it pinned changes nothing."""
+        (first, *others), parameters = self.helpers, self.document.digest.hex()
+        message = first.make_check_key(parameters)
+        at_once([partial(helper.relay_check_key, parameters, message) for helper in others])
 
     def _send(self, helper: RemoteHelper, chunks: Sequence[ChunkStart]) -> None:
         """Send what one helper lacks. The others continue, whatever becomes of this one."""
@@ -94,7 +109,12 @@ class Sending:
         parts = layout.parts(self.stored(number, start), helper.place)
         answer = helper.chunk(name, number, wire.encode_chunk(parts), self.dataset.attempt)
         _check_answer(helper, answer, start.size)
-        self.datasets.keep(name, number, helper.name, answer)
+        checks = None
+        if self.document.checked:
+            checks = helper.checks(name, number, self.dataset.attempt)
+            accepted = wire.unpack(answer.accepted, answer.parts)
+            _check_checks(helper, self.document, checks, ids_of(parts[accepted]))
+        self.datasets.keep(name, number, helper.name, answer, checks)
         self._tell(helper, start.size)
 
     def stored(self, number: int, start: ChunkStart) -> list[bytes]:
@@ -122,6 +142,13 @@ def _check_state(helper: RemoteHelper, dataset: Dataset, state: State) -> None:
         raise HelpersDiffer(f"{helper.name} has another dataset under the name {dataset.name}")
     if state.state == "expired":
         raise DatasetRefused(f"{dataset.name} has expired at {helper.name}: select newer reports")
+
+
+def _check_checks(helper: RemoteHelper, document: Document, message: bytes, ids: ByteRows) -> None:
+    """The helper's own message, of the parts that it accepted, in their order."""
+    checks = check_messages.verify(message, document, helper.place)
+    if not np.array_equal(checks.ids, ids):
+        raise HelpersDiffer(f"{helper.name} gave a check message of other reports than it accepted")
 
 
 def _check_answer(helper: RemoteHelper, answer: ChunkAnswer, parts: int) -> None:

@@ -1,7 +1,9 @@
 """An ad server's public models and values: browsers make reports by them, helpers check reports by them."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -27,6 +29,8 @@ MAX_SIZE = (1 << 32) - 1
 """The most categories of a column."""
 MAX_BAG = 1 << 10
 INDEX_BYTES = 4
+MAX_POINTS = 1 << 10
+"""Numbers of one record that are checked: a proof has two more, and what it may miss grows with them."""
 COUNT = "count"
 """The name of the record count in answers; no value may have it."""
 
@@ -106,8 +110,45 @@ Column = Bytes | Category | Bag
 """A typed open column of a model's records."""
 
 
+class Provable(ABC):
+    """A measure or a model: what can be proved of its records if they are checked (`core/validity.py`)."""
+
+    checked: bool
+
+    @abstractmethod
+    def secrets(self) -> int:
+        """How many secret numbers a record carries, besides the proof."""
+
+    @abstractmethod
+    def points(self) -> int:
+        """How many numbers have to be 0 or 1."""
+
+    @abstractmethod
+    def bits(self, secrets: FieldArray) -> FieldArray:
+        """What has to be 0 or 1: (n, points). Linear: browsers run it on secrets, helpers on shares."""
+
+    @abstractmethod
+    def hold(self, shares: FieldArray, place: int) -> FieldArray:
+        """What a helper stores of its shares. Linear too."""
+
+    def proof(self) -> int:
+        """How many numbers prove that: one that is random, and those of a polynomial of twice the degree."""
+        return self.points() + 2 if self.checked else 0
+
+    def carried(self) -> int:
+        """How many numbers are shared for a record."""
+        return self.secrets() + self.proof()
+
+    def _check_points(self) -> None:
+        if self.checked and self.points() > MAX_POINTS:
+            raise NotDeclared(
+                f"checks cover at most {MAX_POINTS} numbers per record, not {self.points()}: show fewer "
+                "candidates, or declare fewer labels or values of a smaller range"
+            )
+
+
 @dataclass(frozen=True)
-class Model:
+class Model(Provable):
     """A model to train: its tag, open columns, label spaces, and how candidates are shown."""
 
     purpose: ClassVar = Purpose.TRAIN
@@ -116,6 +157,8 @@ class Model:
     """In their order on the wire."""
     labels: tuple[LabelSpace, ...] = (LabelSpace.binary(),)
     policy: CandidatePolicy = ALL
+    checked: bool = False
+    """Whether reports prove that every label is one-hot."""
 
     def __post_init__(self) -> None:
         _check_names("tags", [self.tag])
@@ -128,6 +171,7 @@ class Model:
             raise NotDeclared(f"model {self.tag} has two columns of bytes: make them one")
         if not 1 <= len(self.labels) <= MAX_NAMES:
             raise NotDeclared(f"a model has 1 to {MAX_NAMES} labels, not {len(self.labels)}")
+        self._check_points()
 
     @property
     def width(self) -> int:
@@ -156,7 +200,23 @@ class Model:
 
     def secrets(self) -> int:
         """How many masks a record has."""
-        return sum(self.policy.count(space) for space in self.labels)
+        return sum(map(self.policy.count, self.labels))
+
+    def points(self) -> int:
+        """Every mask, and every label's sum of them."""
+        return self.secrets() + len(self.labels)
+
+    def bits(self, secrets: FieldArray) -> FieldArray:
+        """For every label its masks, then their sum, so that at most one is hot."""
+        ends = np.cumsum([self.policy.count(space) for space in self.labels])
+        labels = np.split(secrets, ends[:-1], axis=1)
+        return np.concatenate(
+            [part for own in labels for part in (own, field.total(own, 1)[:, None])], axis=1
+        )
+
+    def hold(self, shares: FieldArray, place: int) -> FieldArray:  # noqa: ARG002 - as of a measure
+        """The masks as they are."""
+        return shares[:, : self.secrets()]
 
     def mask(
         self,
@@ -201,6 +261,21 @@ class Value:
         """The most that one record can add to a sum, up or down."""
         return max(abs(self.low), abs(self.high))
 
+    @property
+    def least(self) -> int:
+        """The smallest value of a record: of one without conversion, it is 0."""
+        return min(self.low, 0)
+
+    @cached_property
+    def weights(self) -> tuple[int, ...]:
+        """What each bit of a checked value adds to `least`: 1, 2, 4, …, and a last one that reaches `high`.
+
+        So no bits are outside the range. Some values have two forms, which nobody sees.
+        """
+        most = max(self.high, 0) - self.least
+        powers = [1 << place for place in range(most.bit_length() - 1)]
+        return (*powers, most - sum(powers)) if most else ()
+
     def lift(self, values: ArrayLike, real: NDArray[np.bool_]) -> FieldArray:
         """Values as field elements, 0 for a fake record. Refuses what was not declared."""
         given = integers(values, "value")
@@ -208,18 +283,30 @@ class Value:
             raise NotDeclared(f"a value of {self.name} is outside the declared {self.low} … {self.high}")
         return field.from_signed(np.where(real, given, 0))
 
+    def bits(self, lifted: FieldArray) -> FieldArray:
+        """The bits of values, for `weights`: (n, bits). A fake has those of 0."""
+        if not self.weights:
+            return np.zeros((len(lifted), 0), np.int64)
+        above, powers = field.to_signed(lifted) - self.least, len(self.weights) - 1
+        last = above >> powers  # 0 or 1
+        rest = above - last * self.weights[-1]
+        return np.concatenate([rest[:, None] >> np.arange(powers) & 1, last[:, None]], axis=1)
+
 
 @dataclass(frozen=True)
-class Measure:
+class Measure(Provable):
     """What is summed and how it is grouped: conversion values and aggregation keys (section 3.3)."""
 
     purpose: ClassVar = Purpose.AGGREGATE
     keys: tuple[str, ...]
     values: tuple[Value, ...]
+    checked: bool = False
+    """Whether reports carry values as bits, and prove that they are."""
 
     def __post_init__(self) -> None:
         _check_names("keys", self.keys)
         _check_names("values", self.names)
+        self._check_points()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -227,7 +314,15 @@ class Measure:
         return tuple(value.name for value in self.values)
 
     def secrets(self) -> int:
-        """How many shared numbers a record has: the count (1 real, 0 fake), then every value."""
+        """How many secret numbers a record carries: the count (1 real, 0 fake), then values or their bits."""
+        return self.points() if self.checked else self.held()
+
+    def points(self) -> int:
+        """The count, and every bit of every value."""
+        return 1 + sum(len(value.weights) for value in self.values)
+
+    def held(self) -> int:
+        """How many numbers a helper stores per record: the count, then every value."""
         return 1 + len(self.values)
 
     def lift(self, values: Sequence[ArrayLike], real: NDArray[np.bool_]) -> FieldArray:
@@ -236,4 +331,27 @@ class Measure:
             raise NotDeclared(f"{len(self.values)} values are declared, not {len(values)}")
         _check_columns(values, real, "value")
         columns = [value.lift(column, real) for value, column in zip(self.values, values, strict=True)]
-        return np.stack([real.astype(np.int64), *columns], axis=1)
+        if not self.checked:
+            return np.stack([real.astype(np.int64), *columns], axis=1)
+        bits = [value.bits(column) for value, column in zip(self.values, columns, strict=True)]
+        return np.concatenate([real.astype(np.int64)[:, None], *bits], axis=1)
+
+    def bits(self, secrets: FieldArray) -> FieldArray:
+        """All that a checked record carries."""
+        return secrets
+
+    def hold(self, shares: FieldArray, place: int) -> FieldArray:
+        """What a helper stores, count first: (n, held). Values add up as they would without checks.
+
+        Helper 0 adds the least value, to every record alike: who is fake, it cannot know.
+        """
+        if not self.checked:
+            return shares[:, : self.held()]
+        columns, start = [shares[:, 0]], 1
+        for value in self.values:
+            own = shares[:, start : start + len(value.weights)]
+            start += len(value.weights)
+            weighted = field.total(field.multiply(own, np.array(value.weights, np.int64)), 1)
+            least = np.array(value.least if place == 0 else 0)
+            columns.append(field.add(weighted, field.from_signed(least)))
+        return np.stack(columns, axis=1)

@@ -62,26 +62,31 @@ def expand(seeds: ByteRows, ids: ByteRows, purpose: Purpose, helper: int, count:
     something unrelated. Its parts have fixed width or a length prefix, so a label has only one reading.
     """
     head = _DOMAIN + purpose.byte + bytes([helper])
-    labels = np.concatenate([ids, seeds], axis=1).tobytes()
-    width, size, shake = ID_BYTES + SEED_BYTES, field.BYTES * count, hashlib.shake_128
+    return streams(head, np.concatenate([ids, seeds], axis=1), count)
+
+
+def streams(head: bytes, rows: ByteRows, count: int, least: int = 0) -> FieldArray:
+    """The first `count` elements from `least` up of every row's SHAKE128 stream after a head: (n, count)."""
+    labels, width, shake = rows.tobytes(), rows.shape[1], hashlib.shake_128
     # The only loop over records: a hash is one call each.
-    streams = [shake(head + labels[i : i + width]).digest(size) for i in range(0, len(labels), width)]
-    words = np.frombuffer(b"".join(streams), dtype="<u8").reshape(len(seeds), count) & np.uint64(field.P)
-    shares = words.view(np.int64)
+    digests = [
+        shake(head + labels[i : i + width]).digest(field.BYTES * count) for i in range(0, len(labels), width)
+    ]
+    words = np.frombuffer(b"".join(digests), dtype="<u8").reshape(len(rows), count) & np.uint64(field.P)
+    elements = words.view(np.int64)
     # A masked word equals p once in 2^61: only then does the row need more of its stream.
-    for row in np.flatnonzero((shares == field.P).any(axis=1)):
-        start = row * width
-        shares[row] = _from_stream(head + labels[start : start + width], count)
-    return shares
+    for row in np.flatnonzero(((elements == field.P) | (elements < least)).any(axis=1)):
+        elements[row] = _from_stream(head + rows[row].tobytes(), count, least)
+    return elements
 
 
-def _from_stream(label: bytes, count: int) -> list[int]:
-    """The first elements of a stream that are below p, by rejection."""
+def _from_stream(label: bytes, count: int, least: int) -> list[int]:
+    """The first elements of a stream that are below p and not below `least`, by rejection."""
     spare = 1
     while True:
         stream = hashlib.shake_128(label).digest(field.BYTES * (count + spare))
         words = np.frombuffer(stream, dtype="<u8") & np.uint64(field.P)
-        accepted = words[words < np.uint64(field.P)]
+        accepted = words[(words < np.uint64(field.P)) & (words >= np.uint64(least))]
         if len(accepted) >= count:
             return [int(word) for word in accepted[:count]]
         spare *= 2

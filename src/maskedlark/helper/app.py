@@ -20,6 +20,7 @@ from maskedlark.release import messages
 from maskedlark.release.messages import ANSWER_TYPE
 from maskedlark.web import answers, health, metrics
 from maskedlark.web.remote import API
+from maskedlark.wire.checks import CHECKS_TYPE, MAX_RELAY
 from maskedlark.wire.datasets import (
     CHUNK_TYPE,
     FREEZE_TYPE,
@@ -57,10 +58,12 @@ class SignedWork(NamedTuple):
     admission: RequestAdmission
     threads: FairScheduler
 
-    async def run(self, request: Request, work: Callable[[str], bytes | None]) -> Response:
+    async def run(
+        self, request: Request, work: Callable[[str], bytes | None], answer_type: str = JSON_TYPE
+    ) -> Response:
         """What the work returns for the origin of a request without a body; None is 204."""
         origin = await self.admission.caller(request)
-        return _response(await self.threads.run(origin, lambda: work(origin)))
+        return _response(await self.threads.run(origin, lambda: work(origin)), answer_type)
 
     async def run_with_body(
         self,
@@ -93,6 +96,7 @@ def create_app(service: Service, forget_every_s: float = FORGET_EVERY_S) -> Fast
     app.include_router(health.router(service.check))
     _add_public(app, service)
     _add_datasets(app, service, ingesting, counts)
+    _add_checks(app, service, ingesting)
     _add_questions(app, service, answering, counts)
     _add_training(app, service, answering)
     return app
@@ -174,6 +178,45 @@ def _add_datasets(app: FastAPI, service: Service, signed: SignedWork, counts: He
     async def abort(name: Name, attempt: Attempt, request: Request) -> Response:
         """Abort a dataset that is not frozen: its reports may be sent in another."""
         return await signed.run(request, lambda origin: datasets.abort(origin, name, bytes.fromhex(attempt)))
+
+
+def _add_checks(app: FastAPI, service: Service, signed: SignedWork) -> None:
+    """Checking reports before they are frozen: the document's key, then the numbers of all helpers."""
+    datasets, path = service.datasets, API + "/datasets/{name}/chunks/{number}/checks"
+
+    @app.post(API + "/check-keys/{parameters}")
+    async def make_key(parameters: Digest, request: Request) -> Response:
+        """The key that a document's reports are checked with, sealed to each helper: to be relayed."""
+        digest = bytes.fromhex(parameters)
+        return await signed.run(request, lambda origin: service.make_check_key(origin, digest))
+
+    @app.post(
+        API + "/check-keys/{parameters}/message", status_code=204, openapi_extra=answers.taking(JSON_TYPE)
+    )
+    async def accept_key(parameters: Digest, request: Request) -> Response:
+        """Accept the first helper's check key: the first one counts for good."""
+        digest = bytes.fromhex(parameters)
+        return await signed.run_with_body(
+            request, JSON_TYPE, MAX_SEED, lambda origin, body: service.accept_check_key(origin, digest, body)
+        )
+
+    @app.get(path)
+    async def checks(name: Name, number: Number, attempt: Attempt, request: Request) -> Response:
+        """This helper's numbers for the check of a chunk's reports, signed: always the same."""
+
+        def message(origin: str) -> bytes:
+            return datasets.checks.message(origin, name, number, bytes.fromhex(attempt))
+
+        return await signed.run(request, message, CHECKS_TYPE)
+
+    @app.post(path, openapi_extra=answers.taking(CHECKS_TYPE))
+    async def check(name: Name, number: Number, attempt: Attempt, request: Request) -> Response:
+        """Check a chunk's reports by the numbers of all other helpers: which are valid."""
+
+        def checked(origin: str, body: bytes) -> bytes:
+            return datasets.checks.check(origin, name, number, body, bytes.fromhex(attempt)).encode()
+
+        return await signed.run_with_body(request, CHECKS_TYPE, MAX_RELAY, checked)
 
 
 def _add_questions(app: FastAPI, service: Service, signed: SignedWork, counts: HelperCounts) -> None:

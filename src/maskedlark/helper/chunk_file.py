@@ -10,7 +10,8 @@ import struct
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 
 from maskedlark.core.candidates import All
 from maskedlark.core.declared import Model
+from maskedlark.core.field import FieldArray
 from maskedlark.core.records import AggregateRecords, Coded, TrainingRecords
 from maskedlark.core.sharing import ByteRows
 from maskedlark.helper.errors import DamagedDataset
@@ -48,6 +50,8 @@ def _arrays(opened: Opened) -> dict[str, Array]:
         "parts": np.flatnonzero(opened.verdicts.accepted).astype(np.uint32),
         "heads": opened.heads,
     }
+    if opened.checks is not None:
+        arrays["checks"] = opened.checks
     if isinstance(opened.records, AggregateRecords):
         keys = opened.records.keys
         arrays["entries"] = _text({name: coded.entries for name, coded in keys.items()})
@@ -75,24 +79,49 @@ class KeptRecords(NamedTuple):
     """What the dataset's digest is computed from."""
 
 
+class KeptChecks(NamedTuple):
+    """What is published of a chunk's accepted parts."""
+
+    ids: ByteRows
+    numbers: FieldArray
+
+
 def read(path: Path, kept: NDArray[np.bool_], models: Mapping[str, Model]) -> KeptRecords:
     """The records of a chunk's kept parts. Refuses a file that is not as written."""
+    with _reading(path) as file:
+        arrays = dict(file)
+        return _kept(arrays, _rows(path.name, arrays, kept), models)
+
+
+def read_checks(path: Path, accepted: NDArray[np.bool_]) -> KeptChecks:
+    """The ids of a chunk's accepted parts, and our numbers for their check. Reads no other array."""
+    with _reading(path) as arrays:
+        rows = _rows(path.name, arrays, accepted)
+        return KeptChecks(ids_of(arrays["heads"])[rows], arrays["checks"][rows])
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[Mapping[str, Array]]:
+    """The arrays of a file, each read when it is used."""
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            return _kept(path.name, dict(arrays), kept, models)
+            yield arrays
     except _DAMAGE:
         raise DamagedDataset(f"{path.name} is missing or damaged: abort the dataset, send it again") from None
 
 
-def _kept(
-    file: str, arrays: Mapping[str, Array], kept: NDArray[np.bool_], models: Mapping[str, Model]
-) -> KeptRecords:
+def _rows(file: str, arrays: Mapping[str, Array], kept: NDArray[np.bool_]) -> NDArray[np.intp]:
+    """The rows of kept parts."""
     parts = arrays["parts"]
     if len(parts) and int(parts.max()) >= len(kept):
         raise DamagedDataset(f"{file} holds other parts than its chunk")
     rows = np.flatnonzero(kept[parts])
     if len(rows) != int(kept.sum()):
         raise DamagedDataset(f"{file} holds fewer records than were accepted")
+    return rows
+
+
+def _kept(arrays: Mapping[str, Array], rows: NDArray[np.intp], models: Mapping[str, Model]) -> KeptRecords:
     heads = arrays["heads"][rows]
     records: AggregateRecords | dict[str, TrainingRecords]
     if "entries" in arrays:

@@ -105,7 +105,7 @@ class MeasuredWriter:
     def __init__(self, folder: Path, measure: Measure) -> None:
         self._ids = ColumnWriter(folder / "ids", _U1, ID_BYTES)
         self._codes = {name: ColumnWriter(folder / f"codes-{i}", _I4) for i, name in enumerate(measure.keys)}
-        self._shares = ColumnWriter(folder / "shares", _I8, measure.secrets())
+        self._shares = ColumnWriter(folder / "shares", _I8, measure.held())
         self._entries = ColumnWriter(folder / _ENTRIES, _U1)
         self._known: dict[str, dict[Entry, int]] = {name: {} for name in measure.keys}
 

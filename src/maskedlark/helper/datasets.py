@@ -7,8 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from sqlalchemy import insert, select, update
 
 from maskedlark.core.purpose import Purpose
-from maskedlark.errors import Expired
+from maskedlark.errors import Expired, NotValid
 from maskedlark.helper import tables
+from maskedlark.helper.check_keys import CheckKeys
+from maskedlark.helper.checking import ChunkChecks
 from maskedlark.helper.columns import Contents
 from maskedlark.helper.dataset_context import DatasetContext
 from maskedlark.helper.freezing import Freezer, FrozenDataset
@@ -42,10 +44,12 @@ class Datasets:
         context: DatasetContext,
         ledger: Ledger,
         keys: Callable[[], Mapping[bytes, OpeningKey]],
+        check_keys: CheckKeys,
         workers: int,
     ) -> None:
         self._context = context
-        self._ingest = ChunkIngest(context, keys, workers)
+        self._ingest = ChunkIngest(context, keys, check_keys.of, workers)
+        self.checks = ChunkChecks(context, check_keys)
         self._freezer = Freezer(context, ledger)
         self._loaded: dict[tuple[str, bytes], FrozenDataset] = {}
 
@@ -167,6 +171,7 @@ def _over(digest: bytes) -> Expired:
 
 def _state(row: DatasetRow, chunks: Sequence[ChunkRow]) -> State:
     refused = sum((Counter(json.loads(each.refused)) for each in chunks), Counter[str]())
+    refused += Counter({NotValid.__name__: sum(each.invalid or 0 for each in chunks)})
     parts = sum(each.parts for each in chunks)
     return State(
         name=row.name,

@@ -27,6 +27,10 @@ class NoReceiptKey(MaskedLarkError):
     """No key that signs receipts is certified for this moment: the helper's operator has to rotate."""
 
 
+class NoCheckSecret(MaskedLarkError):
+    """The helper's key file is of an earlier version, without a check secret: its operator has to rotate."""
+
+
 class Replayed(Refused):
     """The report's id is in a dataset already, in this one or in another."""
 
@@ -61,6 +65,7 @@ problem.register(
         LedgerBehind: 500,
         # The operator must fix these; retrying later is right.
         NoReceiptKey: 503,
+        NoCheckSecret: 503,
         Busy: 503,
         DamagedDataset: 503,
         IngestInterrupted: 503,

@@ -36,6 +36,7 @@ from maskedlark.web import files
 from maskedlark.web.errors import (
     AlreadyFrozen,
     ChunksMissing,
+    ChunkUnchecked,
     FreezeMismatch,
     NotAccepted,
     TooFewToFreeze,
@@ -78,12 +79,13 @@ class FrozenDataset:
 
 
 class AgreedChunk(NamedTuple):
-    """A received chunk: its file, which of its parts we accepted, and which all helpers did."""
+    """A received chunk: its file, which of its parts we accepted, and which all did and are valid."""
 
     number: int
     file: str
     accepted: NDArray[np.bool_]
     kept: NDArray[np.bool_]
+    invalid: int
 
 
 class Merged(NamedTuple):
@@ -95,8 +97,11 @@ class Merged(NamedTuple):
     contents: Contents
 
 
-def agree(chunks: Sequence[ChunkRow], request: FreezeRequest, k: int) -> list[AgreedChunk]:
-    """What is kept of every chunk. Refuses a request that does not match what we have, or fewer than k."""
+def agree(chunks: Sequence[ChunkRow], request: FreezeRequest, document: Document) -> list[AgreedChunk]:
+    """What is kept of every chunk. Refuses a request that does not match what we have, or fewer than k.
+
+    Where reports are checked, only valid ones are kept: before digest, order and seeds, which are of these.
+    """
     numbers, wanted = [chunk.number for chunk in chunks], range(len(request.accepted))
     if numbers != [*wanted]:
         missing = sorted(set(wanted) - set(numbers))
@@ -109,13 +114,24 @@ def agree(chunks: Sequence[ChunkRow], request: FreezeRequest, k: int) -> list[Ag
         accepted, kept = datasets.unpack(row.accepted.hex(), row.parts), datasets.unpack(bitmap, row.parts)
         if (kept & ~accepted).any():
             raise NotAccepted(f"chunk {row.number} has parts in the request that this helper refused")
-        agreed.append(AgreedChunk(row.number, row.file, accepted, kept))
-    if (records := sum(int(each.kept.sum()) for each in agreed)) < k:
+        if document.checked and (kept & ~_valid(row)).any():
+            raise NotAccepted(f"chunk {row.number} has parts in the request that are not valid")
+        agreed.append(AgreedChunk(row.number, row.file, accepted, kept, row.invalid or 0))
+    if (records := sum(int(each.kept.sum()) for each in agreed)) < document.k:
         raise TooFewToFreeze(
-            f"{records} reports were accepted by all helpers, and a dataset has at least k = {k}: abort it, "
-            "and send them with others"
+            f"{records} reports were accepted by all helpers, and a dataset has at least k = {document.k}: "
+            "abort it, and send them with others"
         )
     return agreed
+
+
+def _valid(row: ChunkRow) -> NDArray[np.bool_]:
+    """The valid parts of a chunk, by the numbers of all helpers."""
+    if row.valid is None:
+        raise ChunkUnchecked(
+            f"chunk {row.number} was not checked by all helpers: get each one's check message, relay them"
+        )
+    return datasets.unpack(row.valid.hex(), row.parts)
 
 
 def check_size(contents: Contents, document: Document) -> None:
@@ -189,7 +205,7 @@ class Freezer:
         document, purpose = self._context.document(row), Purpose(row.purpose)
         with self._context.database.read() as connection:
             chunks = tables.chunks(connection, row.number)
-        agreed = agree(chunks, wanted, document.k)
+        agreed = agree(chunks, wanted, document)
         folder = self._context.folder(row.number)
         try:
             with ExitStack() as undo:
@@ -222,9 +238,10 @@ class Freezer:
             cursor = self._context.ids.lock(connection)
             gone = _drop_others(connection, row.number, agreed)
             freed = self._context.ids.free(connection, cursor, gone)
-            signed = self._ledger.freeze(
-                connection, self._context.document(row), Purpose(row.purpose), merged.digest, merged.records
-            )
+            document = self._context.document(row)
+            invalid = sum(each.invalid for each in agreed) if document.checked else None
+            made = Purpose(row.purpose), merged.digest, merged.records, invalid
+            signed = self._ledger.freeze(connection, document, *made)
             this = update(DATASETS).where(DATASETS.c.number == row.number)
             connection.execute(
                 this.values(

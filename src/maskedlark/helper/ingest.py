@@ -24,9 +24,11 @@ from maskedlark.core.purpose import Purpose
 from maskedlark.core.sharing import ByteRows
 from maskedlark.errors import OutOfRange, PastLifetime, Refused
 from maskedlark.helper import chunk_file, tables
+from maskedlark.helper.check_keys import CheckKey
 from maskedlark.helper.dataset_context import DatasetContext
 from maskedlark.helper.errors import BeforeRecovery, IngestInterrupted, Replayed
 from maskedlark.helper.tables import CHUNKS, DATASETS, OPEN, DatasetRow
+from maskedlark.parameters.document import Document
 from maskedlark.storage.errors import StorageUnavailable
 from maskedlark.web.child_process import follow_parent
 from maskedlark.web.errors import AlreadyFrozen
@@ -102,9 +104,13 @@ class ChunkIngest:
     """Ingests the chunks of all datasets. Threads may share it."""
 
     def __init__(
-        self, context: DatasetContext, keys: Callable[[], Mapping[bytes, OpeningKey]], workers: int
+        self,
+        context: DatasetContext,
+        keys: Callable[[], Mapping[bytes, OpeningKey]],
+        check_key: Callable[[Document], CheckKey],
+        workers: int,
     ) -> None:
-        self._context, self._keys = context, keys
+        self._context, self._keys, self._check_key = context, keys, check_key
         self.workers = ChunkWorkers(workers)
 
     def ingest(self, origin: str, name: str, number: int, body: bytes, attempt: bytes) -> ChunkAnswer:
@@ -124,11 +130,13 @@ class ChunkIngest:
             return self._claim(row, number, digest, opened)
 
     def _open(self, row: DatasetRow, body: bytes) -> OpenedChunk:
+        document, purpose = self._context.document(row), Purpose(row.purpose)
+        check_key = self._check_key(document).key if document.checked else None
         try:
             folder = self._context.folder(row.number, make=True)
-            document, purpose = self._context.document(row), Purpose(row.purpose)
             layout, terms = document.layout(purpose), Terms(document.report_lifetime_s, self._context.now())
-            opener = Opener(layout, layout.helpers.index(self._context.helper), self._keys(), terms)
+            place = layout.helpers.index(self._context.helper)
+            opener = Opener(layout, place, self._keys(), terms, check_key)
             return self.workers.open(opener, body, folder)
         except OSError as error:
             # If it was aborted, and its folder with it, report that.

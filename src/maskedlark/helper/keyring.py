@@ -14,7 +14,7 @@ from typing import Annotated, Literal, NamedTuple
 from pydantic import Field, StringConstraints, ValidationError
 
 from maskedlark.errors import BadSignature, DecodeError, NotDeclared, WeakKey
-from maskedlark.helper.errors import NoKeys, NoReceiptKey
+from maskedlark.helper.errors import NoCheckSecret, NoKeys, NoReceiptKey
 from maskedlark.ledger import receipt
 from maskedlark.ledger.errors import BadReceipt
 from maskedlark.ledger.receipt import Certificate, SignedCertificate
@@ -29,6 +29,7 @@ from maskedlark.wire.message import Hex32, Settings
 from maskedlark.wire.signatures import SigningKey, VerifyingKey
 
 NAME = "keys.json"
+CHECK_LABEL = "maskedlark v2 check secret"
 DAY_S = 86_400
 KEEP_S = 180 * DAY_S
 """How long a secret key opens reports after browsers have stopped sealing to it."""
@@ -85,6 +86,9 @@ class KeyFile(Settings):
     writing: tuple[ReceiptKey, ...]
     configuration: Annotated[str, StringConstraints(pattern=r"^([0-9a-f]{2})+$")]
     """As the identity signed it."""
+    check: Hex32 | None = Field(default=None, repr=False)
+    """What check keys are derived from. It follows from the identity, so that it is never another one. None
+    in a file that an earlier version wrote."""
 
     @cached_property
     def published(self) -> KeyConfiguration:
@@ -139,6 +143,16 @@ class Keyring:
             f"no key of {self.helper} is certified to sign receipts now: run `maskedlark helper rotate`"
         )
 
+    @property
+    def check_secret(self) -> bytes:
+        """What this helper derives the check keys of documents from, if it is their first."""
+        if (secret := self._stored().check) is None:
+            raise NoCheckSecret(
+                f"the keys of {self.helper} are of an earlier version, without a secret for checks: run "
+                "`maskedlark helper rotate`"
+            )
+        return bytes.fromhex(secret)
+
     def ends(self) -> Mapping[str, int]:
         """When the last key of each kind ends: those that browsers seal to, and those that sign receipts."""
         stored = self._stored()
@@ -178,6 +192,7 @@ class Keyring:
                 opening=(*reports, opening),
                 writing=(*receipts, signed),
                 configuration=made.sign(identity).hex(),
+                check=identity.derive(CHECK_LABEL).hex(),
             )
             self._write(self._needed(file, now))
         return made

@@ -12,6 +12,7 @@ from maskedlark.errors import NotDeclared
 from maskedlark.functions import Functions
 from maskedlark.helper import explanation
 from maskedlark.helper.anchor import FileAnchor
+from maskedlark.helper.check_keys import CheckKeys
 from maskedlark.helper.config import Config
 from maskedlark.helper.dataset_context import DatasetContext
 from maskedlark.helper.datasets import Datasets
@@ -55,13 +56,16 @@ class Service:
         self.ledger.check()
         folder, max_leap_s = config.columns_folder, config.max_leap_days * DAY_S
         context = DatasetContext(folder, self.database, config.name, clock, max_leap_s)
-        self.datasets = Datasets(context, self.ledger, self._opening_keys, config.workers)
+        sealing = self._opening_keys, self._sealing_keys
+        self.check_keys = CheckKeys(self.database, self.ledger, self.keyring, *sealing, clock)
+        opening = self._opening_keys, self.check_keys
+        self.datasets = Datasets(context, self.ledger, *opening, config.workers)
         stack.callback(self.datasets.close)
         service, key = config.parameter_service, config.service_key_public
         self.parameters = stack.enter_context(
             ParameterClient(service, key, config.parameters_folder, clock, config.pinned, http=http)
         )
-        self.seeds = Seeds(self.database, self.keyring, self._opening_keys, self._sealing_keys, clock, rng)
+        self.seeds = Seeds(self.database, self.keyring, *sealing, clock, rng)
         kept = KeptAnswers(config.folder / "answers")
         self.releases = Release(config.name, self.ledger, functions, self.seeds.of, self.find, kept)
 
@@ -79,8 +83,7 @@ class Service:
     def open_dataset(self, origin: str, name: str, body: bytes) -> bytes:
         """Begin a dataset under a document of the caller's that this helper accepts."""
         new = NewDataset.decode(body)
-        document = self.parameters.by_digest(bytes.fromhex(new.parameters))
-        self._check(origin, document)
+        document = self._document(origin, bytes.fromhex(new.parameters))
         purpose = Purpose(new.purpose)
         if purpose not in document.purposes():
             raise NotDeclared(f"version {document.version} of {origin} declares nothing to {purpose.value}")
@@ -105,6 +108,14 @@ class Service:
     def accept_seed(self, origin: str, dataset: bytes, message: bytes) -> None:
         """Keep the first helper's seed."""
         self.seeds.accept(self.find(origin, dataset).document, dataset, message)
+
+    def make_check_key(self, origin: str, parameters: bytes) -> bytes:
+        """The key that a document's reports are checked with, sealed to each helper."""
+        return self.check_keys.make(self._checked(origin, parameters))
+
+    def accept_check_key(self, origin: str, parameters: bytes, message: bytes) -> None:
+        """Pin the first helper's check key."""
+        self.check_keys.accept(self._checked(origin, parameters), message)
 
     def records(self, origin: str, dataset: bytes) -> bytes:
         """How many records of each model a frozen dataset has, and the first free slot."""
@@ -140,6 +151,18 @@ class Service:
         self.releases.forget(now)
         if gone := self.keyring.forget(now):
             _log.info("%d old keys were deleted", gone)
+
+    def _document(self, origin: str, parameters: bytes) -> Document:
+        """A document of the caller's that this helper accepts."""
+        document = self.parameters.by_digest(parameters)
+        self._check(origin, document)
+        return document
+
+    def _checked(self, origin: str, parameters: bytes) -> Document:
+        document = self._document(origin, parameters)
+        if not document.checked:
+            raise NotDeclared(f"version {document.version} of {origin} declares no checks")
+        return document
 
     def _check(self, origin: str, document: Document) -> None:
         """Refuse a document that is not the caller's, not within our policy, or not for us."""

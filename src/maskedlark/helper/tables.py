@@ -20,7 +20,7 @@ from maskedlark.wire.report import MAX_ORIGIN
 
 OPEN, FROZEN, EXPIRED, ABORTED = "open", "frozen", "expired", "aborted"
 """States of a dataset. Aborted ones are being removed: nobody sees them."""
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 TABLES = sa.MetaData()
 
 DATASETS = sa.Table(
@@ -59,6 +59,9 @@ CHUNKS = sa.Table(
     sa.Column("accepted", sa.LargeBinary, nullable=False),
     sa.Column("refused", sa.Text, nullable=False),
     sa.Column("file", sa.String(64), nullable=False),
+    # Once the messages of all helpers were relayed: the valid parts, a bitmap, and how many are not valid.
+    sa.Column("valid", sa.LargeBinary, nullable=True),
+    sa.Column("invalid", sa.Integer, nullable=True),
     # Last, because it is the longest: it is not read with the others.
     sa.Column("ids", sa.LargeBinary, nullable=True),
 )

@@ -22,6 +22,7 @@ from maskedlark.ledger.budget import Account, Cost
 from maskedlark.ledger.charge import Charged, QueryCharge
 from maskedlark.ledger.errors import AnswerLost, CannotRepeat, SessionLost
 from maskedlark.ledger.receipt import (
+    CheckKeyReceipt,
     FrozenReceipt,
     OpenedReceipt,
     Receipt,
@@ -204,13 +205,52 @@ class Ledger:
             self._known[name] = _Known(number, known.account)
             return known.account
 
+    def pin(self, document: Document, digest: bytes) -> bytes:
+        """Pin the digest of a document's check key, for good, unless one is; returns the pinned one."""
+        with self.transaction(document) as chain:
+            signed = rows.check_key(chain.connection, document)
+            if signed is None:
+                # Where receipts are lost for good, a pin may be among them.
+                rows.refuse_closed(chain.connection, document)
+                made = CheckKeyReceipt(**chain.place(), key_digest=digest.hex())
+                signed = chain.append(made, request=document.digest)
+        return self._pinned(signed)
+
+    def pinned(self, document: Document) -> bytes | None:
+        """The digest of a document's check key; None if none was pinned."""
+        mark = self._anchor.read(document.origin)
+        with self.database.read() as connection:
+            # An old copy may lack the pin, and must not be given another.
+            rows.check_anchor(connection, document.origin, mark)
+            signed = rows.check_key(connection, document)
+        return None if signed is None else self._pinned(signed)
+
+    def _pinned(self, signed: SignedReceipt) -> bytes:
+        """Before any number that follows from the key leaves, every time: the anchor must know the pin."""
+        made = signed.claimed()
+        assert isinstance(made, CheckKeyReceipt), "only check keys are named by a document's digest"
+        self.advance_anchor(made.origin, signed)
+        return bytes.fromhex(made.key_digest)
+
     def freeze(
-        self, connection: Connection, document: Document, purpose: Purpose, dataset: bytes, records: int
+        self,
+        connection: Connection,
+        document: Document,
+        purpose: Purpose,
+        dataset: bytes,
+        records: int,
+        invalid: int | None = None,
     ) -> SignedReceipt:
         """Record that a dataset is frozen, in the transaction that freezes it. Call `advance_anchor` next."""
         chain = self._locked(connection, document)
         return chain.append(
-            FrozenReceipt(**chain.place(), purpose=purpose.value, dataset=dataset.hex(), records=records)
+            FrozenReceipt(
+                **chain.place(),
+                purpose=purpose.value,
+                dataset=dataset.hex(),
+                records=records,
+                invalid=invalid,
+            )
         )
 
     def advance_anchor(self, origin: str, signed: SignedReceipt) -> None:

@@ -1,8 +1,9 @@
 """Receipts: what a helper has answered, signed and chained, so that anyone can add up what it cost.
 
-A helper's receipts for one origin form a hash chain. Five kinds: a dataset was frozen; a query was answered;
-a session was opened, or closed; receipts were lost. None reveals who is in a dataset or in a batch. A key
-that the helper's identity certifies signs them, so that the identity can stay off the machine that answers.
+A helper's receipts for one origin form a hash chain. Six kinds: a document's check key was pinned; a dataset
+was frozen; a query was answered; a session was opened, or closed; receipts were lost. None reveals who is in
+a dataset or in a batch. A key that the helper's identity certifies signs them, so that the identity can stay
+off the machine that answers.
 """
 
 import hashlib
@@ -47,6 +48,14 @@ class _Placed(OfHelper):
     parameters: Hex32
 
 
+class CheckKeyReceipt(_Placed):
+    """The first check key of a document was pinned: reports are checked with this one, and no other ever."""
+
+    kind: Literal["check-key"] = "check-key"
+    key_digest: Hex32
+    """SHA-256 of the key."""
+
+
 class FrozenReceipt(_Placed):
     """A dataset was frozen: its reports are in no other, and it never changes."""
 
@@ -54,6 +63,10 @@ class FrozenReceipt(_Placed):
     purpose: Literal["aggregate", "train"]
     dataset: Hex32
     records: Annotated[int, Field(ge=0, le=MAX_NUMBER)]
+    invalid: Annotated[int, Field(ge=0, le=MAX_NUMBER)] | None = Field(
+        default=None, exclude_if=lambda count: count is None
+    )
+    """How many that all helpers opened were left out because they are not valid; only if they are checked."""
 
 
 class Balance(Settings):
@@ -174,7 +187,7 @@ class RecoveredReceipt(_Placed):
     last_kept_digest: Hex32 | None
 
 
-Receipt = FrozenReceipt | ReleaseReceipt | OpenedReceipt | ClosedReceipt | RecoveredReceipt
+Receipt = CheckKeyReceipt | FrozenReceipt | ReleaseReceipt | OpenedReceipt | ClosedReceipt | RecoveredReceipt
 _RECEIPT: TypeAdapter[Receipt] = TypeAdapter(Annotated[Receipt, Field(discriminator="kind")])
 
 

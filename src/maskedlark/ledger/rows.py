@@ -14,7 +14,13 @@ import sqlalchemy as sa
 from maskedlark.ledger import receipt
 from maskedlark.ledger.budget import Entry, SessionRefund
 from maskedlark.ledger.errors import AccountClosed, LedgerBehind, RequestIdReused
-from maskedlark.ledger.receipt import ClosedReceipt, OpenedReceipt, ReleaseReceipt, SignedReceipt
+from maskedlark.ledger.receipt import (
+    CheckKeyReceipt,
+    ClosedReceipt,
+    OpenedReceipt,
+    ReleaseReceipt,
+    SignedReceipt,
+)
 from maskedlark.parameters.document import Document
 from maskedlark.wire.report import MAX_ORIGIN
 
@@ -34,6 +40,7 @@ RECEIPTS = sa.Table(
     TABLES,
     sa.Column("origin", sa.String(MAX_ORIGIN), primary_key=True),
     sa.Column("number", sa.BigInteger, primary_key=True),
+    # Of a check key: the document's digest, so that no document has two. No request's id has its length.
     sa.Column("request", sa.LargeBinary, nullable=True),
     sa.Column("request_digest", sa.LargeBinary, nullable=True),  # Of a closed session: of its steps.
     sa.Column("parameters", sa.LargeBinary, nullable=False),
@@ -117,6 +124,8 @@ def put_back(connection: sa.Connection, signed: SignedReceipt) -> None:
     made, named = signed.claimed(), {}
     if isinstance(made, ReleaseReceipt | OpenedReceipt):
         named = {"request": bytes.fromhex(made.request), "request_digest": bytes.fromhex(made.request_digest)}
+    elif isinstance(made, CheckKeyReceipt):
+        named = {"request": bytes.fromhex(made.parameters)}
     elif isinstance(made, ClosedReceipt):
         named = {"request_digest": bytes.fromhex(made.steps_digest)}
     append(connection, signed, **named)
@@ -145,6 +154,13 @@ def find(connection: sa.Connection, origin: str, request: bytes, digest: bytes) 
     if row is not None and row.request_digest != digest:
         raise RequestIdReused(f"request {request.hex()} asked something else; use another id")
     return row
+
+
+def check_key(connection: sa.Connection, document: Document) -> SignedReceipt | None:
+    """The receipt of a document's pinned check key; None if there is none."""
+    named = RECEIPTS.c.origin == document.origin, RECEIPTS.c.request == document.digest
+    stored = connection.scalar(sa.select(RECEIPTS.c.receipt).where(*named))
+    return None if stored is None else receipt.decode(stored)
 
 
 def entries(

@@ -18,6 +18,7 @@ from maskedlark.ledger.budget import Account, Cost, Spent
 from maskedlark.ledger.errors import BadReceipt
 from maskedlark.ledger.receipt import (
     Balance,
+    CheckKeyReceipt,
     ClosedReceipt,
     FrozenReceipt,
     OpenedReceipt,
@@ -52,6 +53,8 @@ class Trail:
     _closed: int = 0
     """Nothing may be answered under documents up to this version."""
     _accounts: dict[str, Account] = field(default_factory=dict)
+    _check_keys: dict[str, str] = field(default_factory=dict)
+    """The digest of every document's check key."""
     _frozen: dict[str, FrozenReceipt] = field(default_factory=dict)
     _requests: set[str] = field(default_factory=set)
     _sessions: dict[str, OpenedReceipt] = field(default_factory=dict)
@@ -79,6 +82,8 @@ class Trail:
         receipt = signed.open(self.helper, VerifyingKey(bytes.fromhex(identities[self.helper])))
         self._check_place(receipt)
         match receipt:
+            case CheckKeyReceipt():
+                self._pin(receipt, document)
             case FrozenReceipt():
                 self._freeze(receipt, document)
             case ReleaseReceipt() | OpenedReceipt():
@@ -117,11 +122,22 @@ class Trail:
         if self.receipts and receipt.time < self.receipts[-1].time:
             raise BadReceipt(f"receipt {receipt.number} is older than the one before it")
 
+    def _pin(self, receipt: CheckKeyReceipt, document: Document) -> None:
+        if receipt.parameters in self._check_keys:
+            raise BadReceipt(f"receipt {receipt.number} pins a second check key for one document")
+        if document.version <= self._closed:
+            raise BadReceipt(f"receipt {receipt.number} pins a check key of a document that was closed")
+        self._check_keys[receipt.parameters] = receipt.key_digest
+
     def _freeze(self, receipt: FrozenReceipt, document: Document) -> None:
         if receipt.dataset in self._frozen:
             raise BadReceipt(f"receipt {receipt.number} freezes a dataset for the second time")
         if Purpose(receipt.purpose) not in document.purposes():
             raise BadReceipt(f"receipt {receipt.number} freezes reports that its document does not declare")
+        if document.checked != (receipt.invalid is not None):
+            raise BadReceipt(f"receipt {receipt.number} does not say what its document says of checks")
+        if document.checked and receipt.parameters not in self._check_keys and not self.lost:
+            raise BadReceipt(f"receipt {receipt.number} freezes reports that were checked without a key")
         self._frozen[receipt.dataset] = receipt
 
     def _charge(self, receipt: ReleaseReceipt | OpenedReceipt, document: Document) -> None:

@@ -73,8 +73,8 @@ class Document(Canonical):
     training: Ceilings | None = None
     mechanisms: Annotated[dict[FunctionName, Mechanism], Field(max_length=MAX_NAMES)]
     """By function: one without a mechanism cannot be asked."""
-    checks: Literal["none"] = "none"
-    """How helpers check that reports are valid: not at all, so far."""
+    checks: Literal["none", "bits"] = "none"
+    """How helpers check that reports are valid: not at all, or by a proof that all secrets are bits."""
     max_records: Annotated[int, Field(ge=1, le=1 << 31)] = 1 << 26
     """The most records per release: it keeps sums inside the field."""
     keys: Annotated[tuple[Name, ...], Field(max_length=MAX_NAMES)] = ()
@@ -218,15 +218,20 @@ class Document(Canonical):
         measured = (Purpose.AGGREGATE,) if self.values else ()
         return (*measured, Purpose.TRAIN) if self.models else measured
 
+    @property
+    def checked(self) -> bool:
+        """Whether reports prove that they are valid, and helpers use no others."""
+        return self.checks != "none"
+
     @cached_property
     def measure(self) -> Measure:
         """Keys and values, converted to the core's type."""
-        return Measure(self.keys, tuple(value.declared() for value in self.values))
+        return Measure(self.keys, tuple(value.declared() for value in self.values), self.checked)
 
     @cached_property
     def declared_models(self) -> dict[str, Model]:
         """Models by tag, converted to the core's type."""
-        return {model.tag: model.declared() for model in self.models}
+        return {model.tag: model.declared(self.checked) for model in self.models}
 
     def trained(self, tag: str) -> TrainedModel:
         """One model's settings."""

@@ -2,6 +2,7 @@
 
     origin = "ads.example"
     keys = ["campaign"]
+    checks = true               # helpers use only reports that prove that they are valid
 
     [helpers]
     helper-0 = "its identity: 64 hexadecimal digits"
@@ -75,6 +76,8 @@ def draft(
     keys = {name: key.public.hex() for name, key in declared.items() if key is not None}
     settings = DEFAULTS | _by_purpose(given) | _place(before) | keys | given
     settings["not_after"] = _not_after(settings, moment)
+    if isinstance(settings.get("checks"), bool):
+        settings["checks"] = "bits" if settings["checks"] else "none"
     _expand(settings, "helpers", lambda name, identity: {"name": name, "identity": identity})
     _expand(settings, "values", _value)
     _expand(settings, "models", _model)

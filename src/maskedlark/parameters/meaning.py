@@ -14,6 +14,11 @@ Line = tuple[str, str]
 WARNING = "warning"
 MAX_DATED = 1 << 37
 """Documents may name moments beyond what calendars here reach."""
+_CHECKS = {
+    "none": "none: helpers cannot tell whether a report is true; a report may add any number to a sum",
+    "bits": "every report proves that its labels and values are as declared; helpers drop those that do not. "
+    "A browser may still lie within the range",
+}
 
 
 def meaning(document: Document) -> list[Line]:
@@ -136,7 +141,7 @@ def _reports(document: Document) -> Iterator[Line]:
     window, life = document.attribution_window_s / DAY_S, document.report_lifetime_s / DAY_S
     yield "reports", f"sent {window:g} days after the ad plus {_delay(document.delay)}, converted or not"
     yield "reports", f"helpers take them for {life:g} days"
-    yield "checks", "none: helpers cannot tell whether a report is true; a report may add any number to a sum"
+    yield "checks", _CHECKS[document.checks]
     if document.fake_rate > 0:
         rate = f"{100 * document.fake_rate:g} % of sources"
         yield "fakes", f"{rate} send a fake as well, from {len(document.decoys)} public decoy rows"

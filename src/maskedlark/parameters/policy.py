@@ -36,6 +36,10 @@ class CandidatesLeak(OutsidePolicy):
     """A model shows `pair` or a sample of candidates, from which labels can be guessed."""
 
 
+class NotChecked(OutsidePolicy):
+    """Helpers check no report under the document: a single one may add any number to a sum."""
+
+
 class BudgetOverCeiling(OutsidePolicy):
     """A source could cost more ε or δ under the document than this party allows."""
 
@@ -68,6 +72,11 @@ class Policy(Settings):
         default=False,
         description="refuse models that show only some of their labels: whole_label_space = true",
     )
+    checked_reports: bool = Field(
+        default=False,
+        description="refuse documents whose helpers do not check that reports are valid: "
+        "checked_reports = true",
+    )
 
     def check(self, document: Document) -> None:
         """Return if the document is acceptable; raise the first violation."""
@@ -85,6 +94,8 @@ class Policy(Settings):
         partial = [model.tag for model in document.models if model.candidates != "all"]
         if self.whole_label_space and partial:
             raise CandidatesLeak(f"{document.origin} shows less than the whole label space of {partial[0]}")
+        if self.checked_reports and not document.checked:
+            raise NotChecked(f"{document.origin} declares no checks: a report may add any number to a sum")
         _check(document.origin, "the ad server", against_adserver(document), self.max_budget)
         _check(document.origin, "a coalition", against_coalition(document), self.max_coalition)
 

@@ -1,5 +1,6 @@
 """The parts of a parameter document: frozen values that refuse unknown and senseless settings."""
 
+from dataclasses import replace
 from functools import cached_property
 from typing import Annotated, Literal
 
@@ -193,9 +194,9 @@ class TrainedModel(Settings):
         noise = self.feature_noise if self.only_bytes else None
         return local_dp.guarantee(self.width, noise, [self.randomised_response] * len(self.labels))
 
-    def declared(self) -> Model:
+    def declared(self, checked: bool = False) -> Model:
         """Converted to the core's type. Raises if there is no such model."""
-        return self._model
+        return replace(self._model, checked=True) if checked else self._model
 
     @cached_property
     def _model(self) -> Model:

@@ -29,3 +29,11 @@ class AnswerTooLarge(ReleaseRefused):
 
 class BadSeed(MaskedLarkError):
     """A shared seed that the document's first helper did not make for this dataset and helper."""
+
+
+class BadCheckKey(BadSeed):
+    """A check key that the document's first helper did not make for this helper, or not the first one."""
+
+
+class BadChecks(MaskedLarkError):
+    """A check message that the helper at its place did not make for this document and check key."""

@@ -135,7 +135,7 @@ def settings(users: Users, values: Mapping[str, Bounds], label: str | None, tag:
     """The TOML of `maskedlark parameters draft`, without origin and helpers."""
     both, decoys = 2 * said.delta, [*_keys(users, said.k)] if values else []
     parts = [
-        f"keys = {_toml([*users.keys])}\nk = {said.k}\nfake_rate = {said.fake_rate}\n"
+        f"keys = {_toml([*users.keys])}\nk = {said.k}\nfake_rate = {said.fake_rate}\nchecks = true\n"
         f"budget = {{epsilon = {said.epsilon}, delta = {both}}}\n"
     ]
     if users.encoder is not None:

@@ -79,6 +79,14 @@ class NoSeed(DatasetRefused):
     """The helpers of the dataset share no seed yet: get it from the first helper, and relay it."""
 
 
+class NoCheckKey(DatasetRefused):
+    """The helpers of the document share no check key yet: get it from the first helper, and relay it."""
+
+
+class ChunkUnchecked(DatasetRefused):
+    """A chunk was not checked by all helpers: get the check message of each, and relay them."""
+
+
 class AlreadyFrozen(DatasetRefused):
     """The dataset is frozen, and never changes."""
 

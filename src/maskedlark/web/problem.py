@@ -48,6 +48,7 @@ STATUS: dict[type[MaskedLarkError], int] = {
     ledger_errors.BudgetExhausted: 403,
     ledger_errors.DeltaExhausted: 403,
     release_errors.BadSeed: 403,
+    release_errors.BadChecks: 403,
     web_errors.NotOurs: 403,
     release_errors.UnknownFunction: 404,
     ledger_errors.NoSuchSession: 404,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from maskedlark.core import sharing
+from maskedlark.core import sharing, validity
 from maskedlark.core.field import FieldArray
 from maskedlark.core.sharing import ByteRows
 from maskedlark.errors import NotDeclared
@@ -43,6 +43,21 @@ def seal(
     rng: Randomness,
 ) -> list[bytes]:
     """Reports of many records of one declaration, by its place in the layout. Run by a population."""
+    declared = envelope.layout.declared[place]
+    if declared.checked:
+        secrets = np.concatenate([secrets, validity.prove(secrets, declared, rng)], axis=1)
+    return seal_proved(envelope, place, shown, secrets, hours, rng)
+
+
+def seal_proved(
+    envelope: Envelope,
+    place: int,
+    shown: ByteRows,
+    secrets: FieldArray,
+    hours: Sequence[int],
+    rng: Randomness,
+) -> list[bytes]:
+    """`seal`, of secrets that are followed by their proof if one is declared."""
     if not len(shown) == len(secrets) == len(hours):
         raise NotDeclared("every record has columns, a secret and an hour; they differ in number")
     layout, records = envelope.layout, len(secrets)

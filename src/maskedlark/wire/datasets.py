@@ -65,6 +65,13 @@ class ChunkAnswer(Message):
     refused: dict[str, Count]
 
 
+class CheckAnswer(Message):
+    """Which parts of a chunk are valid by the numbers of all helpers, and how many that all have are not."""
+
+    valid: Bitmap
+    invalid: Annotated[int, Field(ge=0, le=MAX_PARTS)]
+
+
 class State(Message):
     """The state of a dataset at a helper."""
 

@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from maskedlark.core import field, sharing
+from maskedlark.core import field, sharing, validity
 from maskedlark.core.candidates import All
 from maskedlark.core.declared import Measure, Model
 from maskedlark.core.field import FieldArray
@@ -55,6 +55,8 @@ class Opened:
     """To aggregate: all. To train: by tag, for tags that occur."""
     places: Mapping[str, Index]
     """To train: the indices of a tag's records among the accepted. Empty to aggregate."""
+    checks: FieldArray | None = None
+    """Our numbers for the check: (n, 2). None without a check key, or for reports that are not checked."""
 
 
 def ids_of(heads: ByteRows) -> ByteRows:
@@ -90,7 +92,8 @@ def decrypt_parts(opener: Opener, parts: bytes) -> Opened:
         records = {tag: each for tag, (_, each) in by_tag.items()}
     accepted = np.flatnonzero(verdicts.accepted)
     places = {tag: np.searchsorted(accepted, index) for tag, (index, _) in by_tag.items()}
-    return Opened(verdicts, payloads.heads[accepted], records, places)
+    checks = None if payloads.checks is None else payloads.checks[accepted]
+    return Opened(verdicts, payloads.heads[accepted], records, places, checks)
 
 
 @dataclass(frozen=True, repr=False)
@@ -104,6 +107,8 @@ class _Payloads:
     parts: Index
     """Whose payload each row is."""
     plain: Sequence[bytes]
+    checks: FieldArray | None
+    """Our numbers for the check, of all parts: those of accepted ones are computed."""
 
     @cached_property
     def rows(self) -> ByteRows:
@@ -132,11 +137,14 @@ class _Payloads:
         return self.keep(rows, below, NotInField)
 
     def held(self, record: RecordLayout, rows: Index) -> tuple[ByteRows, FieldArray]:
-        """The ids of valid rows, and our shares of their secrets, without those of a proof."""
-        ids, count = self.heads[self.parts[rows], :ID_BYTES], record.declared.secrets()
-        layout, secrets = self.opener.layout, self.rows[rows, record.secret]
-        total = count + layout.proof
-        return ids, sharing.recover(secrets, ids, layout.purpose, self.opener.place, total)[:, :count]
+        """The ids of valid rows, and what we store of our shares; neither bits of values nor the proof."""
+        ids, place, declared = self.heads[self.parts[rows], :ID_BYTES], self.opener.place, record.declared
+        secrets = self.rows[rows, record.secret]
+        shares = sharing.recover(secrets, ids, declared.purpose, place, declared.carried())
+        if self.checks is not None and self.opener.check_key is not None:
+            t = validity.challenges(self.opener.check_key, ids, declared.points())
+            self.checks[self.parts[rows]] = validity.evaluate(shares, t, declared)
+        return ids, declared.hold(shares, place)
 
 
 def _unseal(opener: Opener, data: bytes, verdicts: Verdicts) -> _Payloads:
@@ -161,7 +169,9 @@ def _unseal(opener: Opener, data: bytes, verdicts: Verdicts) -> _Payloads:
                 plain.append(key.open(sealed, info))
             except CannotOpen:
                 verdicts.refuse(part, CannotOpen)
-    return _Payloads(opener, verdicts, rows[:, :HEAD_BYTES], parts[verdicts.accepted[parts]], plain)
+    checked = opener.check_key is not None and opener.layout.declared[0].checked
+    checks = np.zeros((len(rows), validity.NUMBERS), np.int64) if checked else None
+    return _Payloads(opener, verdicts, rows[:, :HEAD_BYTES], parts[verdicts.accepted[parts]], plain, checks)
 
 
 def _holders(key_ids: ByteRows, ours: Sequence[bytes]) -> Index:

@@ -3,8 +3,8 @@
     payload = salt (16 bytes), open columns, secret, zeros         one size for a purpose, document and helper
     secret  = field elements of 8 bytes for helper 0, a 16-byte seed for the others
 
-The secret's numbers are those of the declaration, and then a proof of declared length, which is 0 as long as
-helpers check no validity.
+The secret's numbers are those of the declaration, and then, if helpers check reports, the proof that they are
+valid (`core/validity.py`).
 """
 
 from dataclasses import dataclass
@@ -55,8 +55,6 @@ class PayloadLayout:
     declared: tuple[Measure | Model, ...]
     """One measure, or the models of the document in its order."""
     place: int
-    proof: int = 0
-    """How many numbers of every secret prove that it is valid."""
 
     @cached_property
     def records(self) -> tuple[RecordLayout, ...]:
@@ -107,7 +105,7 @@ class PayloadLayout:
 
     def _record(self, declared: Measure | Model) -> RecordLayout:
         end = SALT_BYTES + columns.width(declared)
-        secret = sharing.SEED_BYTES if self.place else field.BYTES * (declared.secrets() + self.proof)
+        secret = sharing.SEED_BYTES if self.place else field.BYTES * declared.carried()
         return RecordLayout(declared, slice(SALT_BYTES, end), slice(end, end + secret))
 
 

@@ -11,7 +11,7 @@ id. All reports of one purpose and document have one prefix and one size, so man
 
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
@@ -98,8 +98,6 @@ class ReportLayout:
     """Their names, in the order of the document."""
     declared: tuple[Measure | Model, ...]
     """One measure, or the models of the document in its order."""
-    proof: int = 0
-    """How many numbers of every secret prove that it is valid."""
 
     @cached_property
     def purpose(self) -> Purpose:
@@ -114,7 +112,7 @@ class ReportLayout:
     @cached_property
     def payloads(self) -> tuple[PayloadLayout, ...]:
         """The layout of every helper's payload."""
-        return tuple(PayloadLayout(self.declared, place, self.proof) for place in range(len(self.helpers)))
+        return tuple(PayloadLayout(self.declared, place) for place in range(len(self.helpers)))
 
     @cached_property
     def size(self) -> int:
@@ -173,6 +171,8 @@ class Opener:
     place: int
     keys: Mapping[bytes, OpeningKey]
     terms: Terms
+    check_key: bytes | None = field(default=None, repr=False)
+    """Of all helpers of the document, if reports are checked: without it, no numbers are computed."""
 
     @property
     def payload(self) -> PayloadLayout:

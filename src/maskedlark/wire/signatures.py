@@ -1,5 +1,6 @@
 """Ed25519 signatures over labelled messages: a signature for one use never verifies for another."""
 
+import hmac
 from dataclasses import dataclass
 
 from cryptography.exceptions import InvalidSignature
@@ -80,6 +81,10 @@ class SigningKey:
         """The same without a label: for formats whose own base separates uses, like RFC 9421."""
         assert message[:1] == bytes([_QUOTE]), "only HTTP signature bases are signed without a label"
         return self._key.sign(message)
+
+    def derive(self, label: str) -> bytes:
+        """32 secret bytes that follow from this key and a label: the same for good, wherever the key is."""
+        return hmac.digest(self._key.private_bytes_raw(), _labelled(label, b""), "sha256")
 
     def __repr__(self) -> str:
         return f"SigningKey(of {self.verifying!r})"

@@ -48,6 +48,10 @@ class Play(Reports, Operators):
         """Whoever sends this next meets a helper that dies near its n-th chunk."""
         self.trap_soon("ingest", f"/{name}/chunks/", place, answers, number, delay_s)
 
+    def in_checks(self, place: int, number: int, answers: bool, delay_s: float) -> None:
+        """A helper dies near its n-th message about checks: its own numbers, or those of the others."""
+        self.trap_soon("checks", "/checks?", place, answers, number, delay_s)
+
     def between_freezes(self, name: str, place: int) -> None:
         """The first helper has frozen; before another is asked to, one of them is dead."""
         first, process = self.stage.helpers[0].process, self.stage.helpers[place].process

@@ -18,6 +18,7 @@ from tests.simulation.kills.waiting import Broken
 
 SETTINGS = f"""
 keys = ["campaign"]
+checks = true
 k = 10
 budget = {{epsilon = {QUESTIONS * COST}, delta = 0.0}}
 mechanisms.sums = {{kind = "laplace", noise_floor = {NOISE}}}
@@ -69,7 +70,14 @@ def run(play: Play, invariants: Invariants, seed: int) -> None:
                 play.bring_service_back()
             if step.name != "take_service_away" or not play.is_service_away:
                 getattr(play, step.name)(*step.arguments)
-            if step.name not in ("ingest", "between_freezes", "in_freeze", "in_abort", "kill_client"):
+            if step.name not in (
+                "ingest",
+                "in_checks",
+                "between_freezes",
+                "in_freeze",
+                "in_abort",
+                "kill_client",
+            ):
                 invariants.after_step()
         play.bring_service_back()
         invariants.at_the_end(f"d{seed}")

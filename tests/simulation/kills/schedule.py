@@ -98,6 +98,10 @@ class _Drawn:
             self._add("between_freezes", name, self._place(), kills=1)
         else:
             self._add("in_freeze", name, self._place(), self._delay(0.04), kills=1)
+        # Drawn apart: about half of them while numbers leave, the others while those of all come in.
+        aside = Random(f"checks {name}")
+        place, number, answers = aside.randrange(self._helpers), aside.randint(1, 16), aside.random() < 0.3
+        self._add("in_checks", place, number, answers, round(0.03 * aside.random() ** 2, 4), kills=1)
         self._add("send", name)
 
     def _ask(self) -> None:

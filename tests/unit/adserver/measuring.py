@@ -26,14 +26,15 @@ from maskedlark.ledger.ledger import Ledger
 from maskedlark.ledger.receipt import Balance
 from maskedlark.parameters.document import Document
 from maskedlark.randomness import FixedRandomness, SystemRandomness
-from maskedlark.release import messages
+from maskedlark.release import check_messages, messages
 from maskedlark.release.messages import Answer, AnswerTable
 from maskedlark.storage.engine import open_database
 from maskedlark.web import problem
 from maskedlark.web.errors import FreezeMismatch
 from maskedlark.web.request_signature import RequestVerifier
 from maskedlark.wire import datasets as wire
-from maskedlark.wire.datasets import ChunkAnswer, FreezeRequest, Frozen, NewDataset, State
+from maskedlark.wire.checks import Checks, decode_relay
+from maskedlark.wire.datasets import CheckAnswer, ChunkAnswer, FreezeRequest, Frozen, NewDataset, State
 from maskedlark.wire.hpke import OpeningKey
 from maskedlark.wire.keys import KeyConfiguration, PublishedKey
 from maskedlark.wire.report import HEAD_BYTES, ID_BYTES
@@ -69,6 +70,12 @@ class Helper:
         """By id: what a dataset's digest is made of."""
         self.refused: dict[bytes, str] = {}
         """By id: the error that a report is refused with."""
+        self.forged: set[bytes] = set()
+        """The ids of reports that prove nothing."""
+        self.checked: dict[str, dict[int, Any]] = {}
+        """By dataset and chunk: what is valid."""
+        self.invalid: dict[str, dict[int, int]] = {}
+        """And how many are not."""
         self.tables: list[tuple[list[tuple[Any, ...]], list[list[list[int]]]]] = []
         """By table: rows, and this helper's share of every column."""
         self.expired: set[str] = set()
@@ -114,11 +121,12 @@ class Helper:
             case "DELETE", ["datasets", name]:
                 found = self.state(name)
                 del self.opened[name], self.chunks[name]
-            case "POST", ["datasets", name, "chunks", number]:
-                found = self.take(name, int(number), body)
+            case _, ["datasets", name, "chunks", number, *checks]:
+                asked = {("POST", False): self.take, ("POST", True): self.check, ("GET", True): self.checks}
+                found = asked[method, bool(checks)](name, int(number), body)
             case "POST", ["datasets", name, "freeze"]:
                 found = self.freeze(name, FreezeRequest.decode(body))
-            case "POST", ["seeds", digest, *message]:
+            case "POST", ["seeds" | "check-keys", digest, *message]:
                 seed = f"sealed to all, for {digest}".encode()
                 assert not message or body == seed, "relayed as the first helper made it"
                 found = b"" if message else seed
@@ -163,6 +171,32 @@ class Helper:
         self.chunks[name].setdefault(number, (ids, answer))
         return bytes(self.change.get("chunk", lambda data: data)(answer.encode()))
 
+    def checks(self, name: str, number: int, body: bytes = b"") -> bytes:
+        """Numbers that prove everything, since 0 (0 - 1) = 0, but what is forged."""
+        ids = self.chunks[name][number][0]
+        taken = [each for each in ids if each not in self.refused]
+        numbers = np.array([[0, each in self.forged] for each in taken], np.int64).reshape(-1, 2)
+        rows = sharing.byte_rows(b"".join(taken), ID_BYTES)
+        made = Checks(self.place, NOW, ORIGIN, self.document.digest, bytes(32), rows, numbers)
+        made = self.change.get("checks", lambda checks: checks)(made)
+        return check_messages.sign(made, self.signer.current(NOW))
+
+    def check(self, name: str, number: int, relayed: bytes) -> bytes:
+        """What the messages of all say, as a helper finds it."""
+        places = [place for place in range(len(self.document.helpers)) if place != self.place]
+        others = [
+            check_messages.verify(each, self.document, place)
+            for each, place in zip(decode_relay(relayed), places, strict=True)
+        ]
+        own = check_messages.verify(self.checks(name, number), self.document, self.place)
+        found, (ids, answer) = check_messages.verdict(own, others), self.chunks[name][number]
+        valid = np.zeros(len(ids), np.bool_)
+        valid[wire.unpack(answer.accepted, answer.parts)] = found.valid
+        self.checked.setdefault(name, {})[number] = valid
+        self.invalid.setdefault(name, {})[number] = invalid = int(found.invalid.sum())
+        made = CheckAnswer(valid=wire.pack(valid), invalid=invalid)
+        return bytes(self.change.get("check", lambda data: data)(made.encode()))
+
     def freeze(self, name: str, request: FreezeRequest) -> bytes:
         if name not in self.frozen:
             self.frozen[name] = self.made(name, request)
@@ -177,12 +211,18 @@ class Helper:
             if wanted
         ]
         assert not set(kept) & self.refused.keys(), "only what this helper accepted may be frozen"
+        if self.document.checked:
+            for number, bitmap in enumerate(request.accepted):
+                wanted = wire.unpack(bitmap, held[number][1].parts)
+                assert not (wanted & ~self.checked[name][number]).any(), "only what is valid may be frozen"
         heads = sharing.byte_rows(b"".join(self.heads[each] for each in kept), HEAD_BYTES)
         found = wire.digest(ORIGIN, self.document.digest, Purpose.AGGREGATE, heads)
         if request.digest not in (None, found.hex()):
             raise FreezeMismatch("this helper finds another dataset: nothing was frozen")
         with self.database.write() as connection:
-            signed = self.ledger.freeze(connection, self.document, Purpose.AGGREGATE, found, len(kept))
+            invalid = sum(self.invalid[name].values()) if self.document.checked else None
+            made = Purpose.AGGREGATE, found, len(kept), invalid
+            signed = self.ledger.freeze(connection, self.document, *made)
         self.ledger.advance_anchor(ORIGIN, signed)
         return Frozen(digest=found.hex(), records=len(kept), receipt=signed.encode().decode())
 

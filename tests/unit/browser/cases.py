@@ -7,7 +7,7 @@ from typing import Any
 
 from maskedlark.browser import Browser, Kind, Outbox, Store
 from maskedlark.clock import FixedClock
-from maskedlark.core import field, sharing
+from maskedlark.core import field, sharing, validity
 from maskedlark.core.purpose import Purpose
 from maskedlark.errors import NotDeclared
 from maskedlark.parameters.document import Document
@@ -25,6 +25,7 @@ from tests.unit.parameters.cases import HELPER_KEYS, make
 
 START = 1_794_441_600
 DAY = 86_400
+CHECK_KEY = bytes(range(validity.KEY_BYTES))
 OPENING = [OpeningKey(FixedRandomness(f"opening {i}".encode()).bytes(32)) for i in range(3)]
 POLICY = Policy(
     trusted_helpers=tuple(key.verifying.public.hex() for key in HELPER_KEYS),
@@ -99,11 +100,11 @@ def openers(document: Document, purpose: Purpose) -> list[Opener]:
     """How every helper opens its parts of reports, of any hour."""
     layout, terms = document.layout(purpose), Terms(1 << 40, 1 << 40)
     keys = OPENING[: len(document.helpers)]
-    return [Opener(layout, place, {key.key_id: key}, terms) for place, key in enumerate(keys)]
+    return [Opener(layout, place, {key.key_id: key}, terms, CHECK_KEY) for place, key in enumerate(keys)]
 
 
 def secrets(data: bytes, document: Document) -> tuple[Payload, list[int]]:
-    """What helper 0 finds in a report, and the secret that all helpers' shares add up to."""
+    """What helper 0 finds in a report, and what all helpers' shares add up to; it has to be valid."""
     prefix = report.decode_prefix(data)
     purpose, layout = prefix.purpose, document.layout(prefix.purpose)
     found = [
@@ -111,14 +112,13 @@ def secrets(data: bytes, document: Document) -> tuple[Payload, list[int]]:
     ]
     head, first = found[0]
     declared = document.measure if first.model is None else document.declared_models[first.model]
-    shares = [
-        sharing.recover(
-            sharing.byte_rows(payload.secret, len(payload.secret)),
-            sharing.byte_rows(head.id, 16),
-            purpose,
-            place,
-            declared.secrets(),
-        )
-        for place, (_, payload) in enumerate(found)
-    ]
+    ids, shares, numbers = sharing.byte_rows(head.id, 16), [], []
+    t = validity.challenges(CHECK_KEY, ids, declared.points())
+    for place, (_, payload) in enumerate(found):
+        carried = sharing.byte_rows(payload.secret, len(payload.secret))
+        share = sharing.recover(carried, ids, purpose, place, declared.carried())
+        shares.append(declared.hold(share, place))
+        if document.checked:
+            numbers.append(validity.evaluate(share, t, declared))
+    assert not numbers or validity.valid(numbers).all()
     return first, field.to_signed(sharing.combine(shares))[0].tolist()

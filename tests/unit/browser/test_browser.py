@@ -34,8 +34,9 @@ def outcome(scene):
     )
 
 
-def test_a_source_without_conversion_reports_zero_and_label_0():
-    scene = Set(**QUIET)
+@pytest.mark.parametrize("checks", ["none", "bits"])
+def test_a_source_without_conversion_reports_zero_and_label_0(checks):
+    scene = Set(**QUIET, checks=checks)
     scene.see(features={"clicks": bytes([1, 2, 3, 4]), "basket": bytes([5, 6])})
     found = by_purpose(scene.all_reports())
     [measured] = found[Purpose.AGGREGATE]
@@ -51,8 +52,9 @@ def test_a_source_without_conversion_reports_zero_and_label_0():
     assert sum(shown["basket"][1].values()) == 1
 
 
-def test_values_of_several_types_merge_and_one_type_adds_up_to_its_bound():
-    scene = Set(**QUIET)
+@pytest.mark.parametrize("checks", ["none", "bits"])
+def test_values_of_several_types_merge_and_one_type_adds_up_to_its_bound(checks):
+    scene = Set(**QUIET, checks=checks)
     scene.see()
     scene.convert(visit=1)
     scene.convert(purchase=49_000)
@@ -65,8 +67,9 @@ def test_values_of_several_types_merge_and_one_type_adds_up_to_its_bound():
     assert (7, 50_000, 0) in outcome(scene)
 
 
-def test_labels_come_from_what_was_attributed():
-    scene = Set(**QUIET)
+@pytest.mark.parametrize("checks", ["none", "bits"])
+def test_labels_come_from_what_was_attributed(checks):
+    scene = Set(**QUIET, checks=checks)
     scene.see(features={"clicks": bytes(4), "basket": bytes(2)})
     scene.convert(purchase=40)
     found = by_purpose(scene.all_reports())[Purpose.TRAIN]

@@ -6,7 +6,7 @@ import pytest
 
 from maskedlark.browser.population import Population, processes
 from maskedlark.browser.reports import draw_waits
-from maskedlark.core import field, sharing
+from maskedlark.core import field, sharing, validity
 from maskedlark.core.purpose import Purpose
 from maskedlark.core.records import AggregateRecords, TrainingRecords
 from maskedlark.errors import NotDeclared
@@ -29,6 +29,7 @@ def population(document=DOCUMENT, **more):
 def opened(made, purpose, document=DOCUMENT):
     """Helper 0's records, and with them what all shares add up to."""
     views = open_reports(openers(document, purpose), made)
+    assert not document.checked or validity.valid([view.numbers for view in views]).all()
     (records,) = views[0].records.values()
     return records, field.to_signed(sharing.combine([view.shares for view in views]))
 
@@ -37,13 +38,14 @@ def flat(chunks):
     return [data for chunk in chunks for data in chunk]
 
 
-def test_a_table_to_measure_arrives_whole_with_fakes_that_count_for_nothing():
-    count = 300
+@pytest.mark.parametrize("checks", ["none", "bits"])
+def test_a_table_to_measure_arrives_whole_with_fakes_that_count_for_nothing(checks):
+    count, document = 300, make(fake_rate=0.3, checks=checks)
     campaign, place = [f"c{i}" for i in RNG.below(3, count)], RNG.below(5, count).tolist()
     purchase, visit = RNG.below(50_001, count), RNG.below(2, count)
-    made = flat(population().measure([campaign, place], [purchase, visit]))
+    made = flat(population(document).measure([campaign, place], [purchase, visit]))
     assert count + 40 < len(made) < count + 150  # 300 coins of 0.3, seven deviations to each side
-    records, secrets = opened(made, Purpose.AGGREGATE)
+    records, secrets = opened(made, Purpose.AGGREGATE, document)
     assert isinstance(records, AggregateRecords)
     named = np.array(records.keys["campaign"].entries)[records.keys["campaign"].codes]
     for name in set(campaign):
@@ -58,18 +60,18 @@ def test_a_table_to_measure_arrives_whole_with_fakes_that_count_for_nothing():
 def test_a_table_to_train_on_arrives_whole_in_one_process_or_two(shared):
     count = 2_500 if shared else 200
     features = RNG.below(256, 4 * count).reshape(count, 4).astype(np.uint8)
-    labels = RNG.below(2, count)
+    labels, document = RNG.below(2, count), make(fake_rate=0.3, checks="bits" if shared else "none")
     if shared:
         with processes(2) as pool:
-            made = flat(population(pool=pool).train("clicks", features, [labels]))
+            made = flat(population(document, pool=pool).train("clicks", features, [labels]))
     else:
-        made = flat(population().train("clicks", features, [labels]))
-    records, masks = opened(made, Purpose.TRAIN)
+        made = flat(population(document).train("clicks", features, [labels]))
+    records, masks = opened(made, Purpose.TRAIN, document)
     assert isinstance(records, TrainingRecords)
     assert (records.features * masks[:, 1:]).sum(axis=0).tolist() == (features * labels[:, None]).sum(
         axis=0
     ).tolist()
-    heads = DOCUMENT.layout(Purpose.TRAIN).heads(made)
+    heads = document.layout(Purpose.TRAIN).heads(made)
     assert len({each.tobytes() for each in ids_of(heads)}) == len(made)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from maskedlark.clock import FixedClock
 from maskedlark.core.purpose import Purpose
 from maskedlark.helper.anchor import FileAnchor
+from maskedlark.helper.check_keys import CheckKeys
 from maskedlark.helper.dataset_context import DatasetContext
 from maskedlark.helper.datasets import Datasets
 from maskedlark.ledger.ledger import Ledger
@@ -21,7 +22,7 @@ from maskedlark.web.errors import UnknownDataset
 from maskedlark.wire import batch, columns, datasets
 from maskedlark.wire.batch import Envelope
 from maskedlark.wire.datasets import ChunkAnswer, FreezeRequest, Frozen, State, pack, unpack
-from maskedlark.wire.hpke import OpeningKey
+from maskedlark.wire.hpke import OpeningKey, SealingKey
 from maskedlark.wire.report import ReportLayout
 from maskedlark.wire.signatures import SigningKey
 from tests.unit.parameters.cases import HELPER_KEYS, make
@@ -42,6 +43,7 @@ class Signer:
         key = self._key.verifying.public.hex()
         made = Certificate(helper=self.helper, key=key, not_before=0, not_after=1 << 40)
         self._certificate = certify(made, self._key)
+        self.check_secret = self._key.derive("check secret")
 
     def current(self, now: int) -> tuple[SigningKey, SignedCertificate]:
         return self._key, self._certificate
@@ -85,12 +87,17 @@ def helper(folder: Path, url: str, place: int = 0, now: int = NOW, workers: int 
     ledger.check()
     keys = {KEYS[place].key_id: KEYS[place]}
     context = DatasetContext(folder / "columns", database, f"helper-{place}", clock)
-    made = Sent(context, ledger, lambda: keys, workers)
+    check_keys = CheckKeys(database, ledger, Signer(place), lambda: keys, _sealing, clock)
+    made = Sent(context, ledger, lambda: keys, check_keys, workers)
     try:
         yield Helper(made, ledger, clock)
     finally:
         made.close()
         database.close()
+
+
+def _sealing(document: Document) -> dict[str, SealingKey]:
+    return {each.name: key.sealing for each, key in zip(document.helpers, KEYS, strict=True)}
 
 
 class Reports(NamedTuple):

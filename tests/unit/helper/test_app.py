@@ -213,8 +213,9 @@ def test_all_but_what_is_public_needs_a_signature(helper):
     paths = helper.app.openapi()["paths"]
     assert paths.keys() >= PUBLIC
     private = [(path, method) for path in paths if path not in PUBLIC for method in paths[path]]
-    assert len(private) == 14
-    named = {"name": "monday", "number": 0, "dataset": "00" * 32, "session": "00" * 16, "step": 0}
+    assert len(private) == 18
+    named = {"name": "monday", "number": 0, "step": 0, "session": "00" * 16}
+    named |= dict.fromkeys(("dataset", "parameters"), "00" * 32)
     for path, method in private:
         answer = helper.http().request(method.upper(), path.format(**named), content=b"", params=opened())
         assert (answer.status_code, answer.json()["type"]) == (401, "/problems/unsigned-request"), path

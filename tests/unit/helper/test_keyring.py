@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from maskedlark.errors import NotDeclared, NoValidKey
-from maskedlark.helper.errors import NoKeys, NoReceiptKey
+from maskedlark.helper.errors import NoCheckSecret, NoKeys, NoReceiptKey
 from maskedlark.helper.keyring import DAY_S, SLOW_CLOCK_S, Keyring, Span, read
 from maskedlark.helper.keyring import NAME as FILE
 from maskedlark.randomness import FixedRandomness, SystemRandomness
@@ -253,3 +253,30 @@ def test_secrets_do_not_print(tmp_path):
     shown = repr(stored) + repr(keyring.opening_keys(NOW)) + repr(keyring.current(NOW))
     assert secret not in shown
     assert repr(bytes.fromhex(secret)) not in shown
+
+
+def test_the_check_secret_is_the_same_for_good_also_in_a_file_made_anew(tmp_path):
+    """So that a lost disk never makes a second check key of a document."""
+    keyring = ring(tmp_path)
+    rotate(keyring)
+    secret = keyring.check_secret
+    rotate(keyring, NOW + DAY_S)
+    assert keyring.check_secret == secret
+    path(tmp_path).unlink()
+    rotate(ring(tmp_path), NOW + 2 * DAY_S)
+    assert ring(tmp_path).check_secret == secret
+    rotate(ring(tmp_path / "other"), identity=OTHER)
+    assert ring(tmp_path / "other").check_secret != secret
+    assert secret.hex() not in repr(read(tmp_path / "keys", NAME))
+
+
+def test_a_file_of_an_earlier_version_is_read_and_a_rotation_gives_it_a_check_secret(tmp_path):
+    rotate(ring(tmp_path))
+    stored = json.loads(path(tmp_path).read_bytes())
+    del stored["check"]
+    files.write(path(tmp_path), json.dumps(stored).encode())
+    assert ring(tmp_path).current(NOW)
+    with pytest.raises(NoCheckSecret, match="helper rotate"):
+        ring(tmp_path).check_secret  # noqa: B018
+    rotate(ring(tmp_path))
+    assert len(ring(tmp_path).check_secret) == 32

@@ -15,6 +15,7 @@ from maskedlark.helper import backup
 from maskedlark.helper.anchor import FileAnchor
 from maskedlark.helper.ids import Ids
 from maskedlark.helper.keyring import Keyring
+from maskedlark.helper.recovery import RecoveryOptions, recover
 from maskedlark.helper.tables import FLOOR
 from maskedlark.ledger import trail
 from maskedlark.ledger.errors import (
@@ -33,11 +34,12 @@ from maskedlark.randomness import SystemRandomness
 from maskedlark.release.errors import BadSeed
 from maskedlark.storage.engine import open_database
 from maskedlark.web.errors import DatasetLost, UnknownDataset
+from maskedlark.web.request_signature import NO_BODY_TYPE
 from maskedlark.wire.acceptance import MAX_HOURS_AHEAD
 from maskedlark.wire.datasets import State, pack
 from tests.unit.helper import cases
 from tests.unit.helper.lost import LITTLE_NOISE, Lost, ask, freeze, send
-from tests.unit.helper.world import DAY_S, NAME, NOW, ORIGIN, running
+from tests.unit.helper.world import DAY_S, NAME, NOW, ORIGIN, running, settings, world
 from tests.unit.parameters.cases import HELPER_KEYS, make
 
 LATER = FixedClock(NOW + 5 * DAY_S)
@@ -336,3 +338,23 @@ def test_a_servers_database_is_recovered_too(tmp_path, postgresql_url):
         assert ask(at, lost.monday, number=1) == lost.first
         assert send(at, lost.document, "again", lost.parts).refused == {"BeforeRecovery": len(lost.parts)}
         assert spent(lost, at.service.ledger.receipts(ORIGIN)) == pytest.approx(8)
+
+
+def test_a_check_key_that_was_pinned_after_the_backup_is_pinned_after_a_recovery(tmp_path):
+    """By its receipt; the key itself follows from the identity, also in keys that were made anew."""
+    changes = {"anchor": str(tmp_path / "anchor")}
+    config, clock = settings(tmp_path, **changes), FixedClock(NOW)
+    with world(tmp_path, **changes) as at:
+        document = at.publish(checks="bits")
+        at.frozen(at.publish(version=2, previous=document.digest.hex()), "monday")
+        backup.back_up(config, tmp_path / "backup", clock)
+        at.remote().post(f"/v2/check-keys/{document.digest.hex()}", b"", NO_BODY_TYPE)
+        key, receipts = at.service.check_keys.of(document), at.service.ledger.receipts(ORIGIN)
+    for name in ("database", "columns", "parameters", "keys"):
+        shutil.rmtree(config.folder / name)
+    Keyring(config.keys_folder, NAME).rotate(HELPER_KEYS[0], config.address, NOW, SystemRandomness())
+    backup.put_back(config, tmp_path / "backup")
+    recover(config, receipts, RecoveryOptions(), lambda _: [], clock, SystemRandomness())
+    with running(tmp_path, config, clock) as at:
+        assert at.service.check_keys.of(document) == key
+        assert at.service.ledger.pinned(document) == key.digest

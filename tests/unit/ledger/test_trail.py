@@ -8,7 +8,14 @@ from maskedlark.core.purpose import Purpose
 from maskedlark.errors import MaskedLarkError
 from maskedlark.ledger import receipt, trail
 from maskedlark.ledger.errors import BadReceipt
-from maskedlark.ledger.receipt import Certificate, ReleaseReceipt, SignedReceipt, certify
+from maskedlark.ledger.receipt import (
+    Certificate,
+    CheckKeyReceipt,
+    FrozenReceipt,
+    ReleaseReceipt,
+    SignedReceipt,
+    certify,
+)
 from tests.unit.ledger import ledgers
 from tests.unit.ledger.ledgers import DATASETS, Signs, question
 from tests.unit.ledger.lying import rechained, resigned
@@ -212,3 +219,52 @@ def test_a_flipped_bit_in_every_byte_of_a_receipt_is_noticed(chain):
 def test_what_is_no_receipt_is_refused(data):
     with pytest.raises(BadReceipt):
         receipt.decode(data)
+
+
+CHECKED = cases.make(k=1, checks="bits")
+
+
+@pytest.fixture
+def checked(tmp_path) -> list[SignedReceipt]:
+    """A helper's check key, and a dataset of which it left two reports out."""
+    ledger, database, _ = ledgers.at(tmp_path)
+    ledger.pin(CHECKED, b"k" * 32)
+    for dataset in DATASETS[:2]:
+        with database.write() as connection:
+            signed = ledger.freeze(connection, CHECKED, Purpose.AGGREGATE, dataset, 60, invalid=2)
+        ledger.advance_anchor("ads.example", signed)
+    found = ledgers.chain(ledger)
+    database.close()
+    return found
+
+
+def test_a_pinned_check_key_and_what_was_not_valid_are_in_the_chain(checked):
+    pinned, frozen, _ = verify(checked, (CHECKED,)).receipts
+    assert isinstance(pinned, CheckKeyReceipt)
+    assert isinstance(frozen, FrozenReceipt)
+    assert (pinned.key_digest, frozen.records, frozen.invalid) == ((b"k" * 32).hex(), 60, 2)
+
+
+def test_a_receipt_of_a_dataset_without_checks_says_nothing_of_them(chain):
+    assert "invalid" not in chain[0].receipt
+
+
+def test_a_helper_that_says_nothing_of_checks_is_found_out(checked):
+    with pytest.raises(BadReceipt, match="what its document says of checks"):
+        verify(rechained(checked, 1, invalid=None), (CHECKED,))
+
+
+def test_a_second_check_key_is_found_out(checked):
+    last = {"number": 4, "previous": checked[-1].digest.hex(), "key_digest": "0" * 64}
+    with pytest.raises(BadReceipt, match="a second check key"):
+        verify([*checked, resigned(checked[0], **last)], (CHECKED,))
+
+
+def test_reports_that_were_checked_without_a_key_are_refused(tmp_path):
+    ledger, database, _ = ledgers.at(tmp_path)
+    with database.write() as connection:
+        signed = ledger.freeze(connection, CHECKED, Purpose.AGGREGATE, DATASETS[0], 60, invalid=0)
+    ledger.advance_anchor("ads.example", signed)
+    with pytest.raises(BadReceipt, match="without a key"):
+        verify(ledgers.chain(ledger), (CHECKED,))
+    database.close()

@@ -69,7 +69,14 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"format": 2},
         "^format: a document of format 2 .* a new chain with a new draft",
     ),
-    "checks that do not exist": ({"checks": "prio"}, "^checks: Input should be 'none'"),
+    "checks that do not exist": ({"checks": "prio"}, "^checks: Input should be 'none' or 'bits'"),
+    "too many numbers to check": (
+        {
+            "checks": "bits",
+            **models(labels=[{"kind": "integers", "value": "purchase", "low": 0, "high": 1023}]),
+        },
+        "checks cover at most 1024 numbers per record, not 1025: show fewer candidates",
+    ),
     "a decoy of another size": (
         {"decoys": [{"tag": "clicks", "columns": "00ff80"}]},
         "a decoy of clicks has columns of another size than the model",

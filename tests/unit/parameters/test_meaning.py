@@ -59,6 +59,9 @@ def test_without_checks_a_report_may_add_any_number():
     (words,) = [words for topic, words in meaning(make()) if topic == "checks"]
     assert words.startswith("none: ")
     assert "a report may add any number" in words
+    (words,) = [words for topic, words in meaning(make(checks="bits")) if topic == "checks"]
+    assert "helpers drop those that do not" in words
+    assert "may still lie" in words
 
 
 def test_noise_on_byte_features_promises_nothing_about_categories():

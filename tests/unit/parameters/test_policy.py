@@ -10,7 +10,14 @@ from maskedlark.dp.session_charge import SessionCharge
 from maskedlark.errors import InvalidDocument
 from maskedlark.ledger.budget import Account, Entry
 from maskedlark.parameters import randomised
-from maskedlark.parameters.policy import BudgetOverCeiling, KTooSmall, Policy, TooFewHelpers, UntrustedHelper
+from maskedlark.parameters.policy import (
+    BudgetOverCeiling,
+    KTooSmall,
+    NotChecked,
+    Policy,
+    TooFewHelpers,
+    UntrustedHelper,
+)
 from maskedlark.parameters.settings import Budget
 from tests.unit.parameters.cases import HELPER_KEYS, make, settings
 
@@ -65,6 +72,13 @@ def test_a_document_outside_the_policy_is_refused(case):
         POLICY.check(make(**changes))
     assert type(caught.value) is error
     assert "ads.example" in str(caught.value)
+
+
+def test_a_document_without_checks_is_refused_where_the_policy_wants_them():
+    strict = POLICY.model_copy(update={"checked_reports": True})
+    strict.check(make(checks="bits"))
+    with pytest.raises(NotChecked, match=r"ads\.example declares no checks"):
+        strict.check(make())
 
 
 def without_noise(epsilon: float, tag: str = "clicks"):

@@ -1,5 +1,7 @@
 """Reports that tests of the wire make and open."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from maskedlark.core.candidates import Sample
@@ -22,9 +24,10 @@ MODEL = Model("tag", (Bytes(3),), (LabelSpace.integers(-300, 300),), Sample(4))
 MEASURE = Measure(("campaign", "city"), (Value("euros", 0, 9),))
 
 
-def layout(*declared, helpers=2, proof=0):
+def layout(*declared, helpers=2, checked=False):
     names = tuple(f"h{place}" for place in range(helpers))
-    return ReportLayout("ads.example", b"d" * 32, names, declared or (MODEL,), proof)
+    every = tuple(replace(each, checked=checked or each.checked) for each in declared or (MODEL,))
+    return ReportLayout("ads.example", b"d" * 32, names, every)
 
 
 def envelope(under):
@@ -39,7 +42,6 @@ def to_train(under, labels, place=0, hour=HOUR):
     model = under.declared[place]
     rows = np.arange(model.width * len(labels), dtype=np.uint8).reshape(len(labels), -1)
     shown, secrets = model.mask([labels] * len(model.labels), np.ones(len(labels), np.bool_), RNG)
-    secrets = np.concatenate([secrets, np.zeros((len(labels), under.proof), np.int64)], axis=1)
     encoded = columns.train_columns(place, model, rows, shown)
     return batch.seal(envelope(under), place, encoded, secrets, [hour] * len(labels), RNG)
 

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -14,21 +16,24 @@ MEASURE = Measure(("city",), (Value("euros", 0, 9), Value("visits", 0, 1)))
 
 
 @pytest.mark.parametrize(
-    ("declared", "place", "proof", "size"),
+    ("declared", "place", "size"),
     [
-        ((SMALL,), 0, 0, 16 + 1 + 3 + 2 * 8),
-        ((SMALL,), 1, 0, 16 + 1 + 3 + 16),
-        ((SMALL, LARGE), 0, 0, 16 + 1 + 9 + 4 * 2 + 4 * 8),
-        ((SMALL, LARGE), 2, 0, 16 + 1 + 9 + 4 * 2 + 16),
-        ((MEASURE,), 0, 0, 16 + 65 + 3 * 8),
-        ((MEASURE,), 1, 0, 16 + 65 + 16),
-        ((SMALL,), 0, 2, 16 + 1 + 3 + 4 * 8),
-        ((SMALL,), 1, 2, 16 + 1 + 3 + 16),
-        ((Measure((), ()),), 0, 0, 16 + 8),
+        ((SMALL,), 0, 16 + 1 + 3 + 2 * 8),
+        ((SMALL,), 1, 16 + 1 + 3 + 16),
+        ((SMALL, LARGE), 0, 16 + 1 + 9 + 4 * 2 + 4 * 8),
+        ((SMALL, LARGE), 2, 16 + 1 + 9 + 4 * 2 + 16),
+        ((MEASURE,), 0, 16 + 65 + 3 * 8),
+        ((MEASURE,), 1, 16 + 65 + 16),
+        ((Measure((), ()),), 0, 16 + 8),
+        # Two masks, of which with their sum three are checked; 1 + 4 + 1 bits.
+        ((replace(SMALL, checked=True),), 0, 16 + 1 + 3 + (2 + 3 + 2) * 8),
+        ((replace(SMALL, checked=True),), 1, 16 + 1 + 3 + 16),
+        ((replace(MEASURE, checked=True),), 0, 16 + 65 + (6 + 6 + 2) * 8),
+        ((replace(MEASURE, checked=True),), 1, 16 + 65 + 16),
     ],
 )
-def test_a_payload_is_as_large_as_the_largest_record(declared, place, proof, size):
-    assert PayloadLayout(declared, place, proof).size == size
+def test_a_payload_is_as_large_as_the_largest_record(declared, place, size):
+    assert PayloadLayout(declared, place).size == size
 
 
 def test_a_record_that_is_too_large_is_refused_before_any_is_sealed():

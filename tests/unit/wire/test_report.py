@@ -73,10 +73,10 @@ def test_every_report_of_a_measure_has_the_same_size():
     assert [each.keys for each in opened] == list(zip([0, 1, -1, 2**63 - 1], cities, strict=True))
 
 
-@pytest.mark.parametrize("proof", [0, 3])
+@pytest.mark.parametrize("checked", [False, True])
 @pytest.mark.parametrize("helpers", [2, 3, 5])
-def test_all_helpers_together_hold_the_secret_and_any_fewer_nothing(helpers, proof):
-    under = layout(helpers=helpers, proof=proof)
+def test_all_helpers_together_hold_the_secret_and_any_fewer_nothing(helpers, checked):
+    under = layout(helpers=helpers, checked=checked)
     made = to_train(under, [5, -300])
     opened = [
         decrypt_parts(opener(under, place), under.parts(made, place).tobytes()) for place in range(helpers)

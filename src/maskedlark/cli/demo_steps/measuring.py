@@ -71,6 +71,8 @@ def _chain(receipts: list[Receipt]) -> tuple[Charged, ...]:
 
 def _what(receipt: Receipt) -> str:
     match receipt:
+        case kinds.CheckKeyReceipt():
+            return "the key that reports are checked with, pinned"
         case kinds.FrozenReceipt():
             return f"{receipt.records} records frozen, to {receipt.purpose}"
         case kinds.ReleaseReceipt():

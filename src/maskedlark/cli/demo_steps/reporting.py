@@ -30,6 +30,7 @@ def settings(encoder: Encoder) -> str:
     decoys += [f'{{tag = "{MODEL}", columns = "{row.tobytes().hex()}"}}' for row in made_up(encoder)]
     return f"""
 keys = ["campaign"]
+checks = true
 fake_rate = 0.2
 budget = {{epsilon = 8.0, delta = {2 * DELTA}}}
 training.adserver = {{epsilon = 4.0, delta = {2 * DELTA}}}
@@ -55,8 +56,9 @@ def run(console: Screen, scene: LocalCluster, client: Client, crowd: People, enc
     start = time.perf_counter()
     frozen = scene.freeze(client, DATASETS)
     records = " and ".join(f"{each.records} to {purpose}" for purpose, each in frozen.items())
-    console.say(f"""Every helper opened its part of all reports, fakes among them, and froze the same two
-        datasets: [bold]{records}[/], in {time.perf_counter() - start:.0f} s.""")
+    console.say(f"""Every helper opened its part of all reports, fakes among them, checked with the others
+        that each is valid, and froze the same two datasets: [bold]{records}[/],
+        in {time.perf_counter() - start:.0f} s.""")
     return Sent(sent, *(each.records or 0 for each in frozen.values()))
 
 

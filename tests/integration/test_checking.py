@@ -1,0 +1,319 @@
+"""Only valid reports are frozen, and no attack on the exchange makes a helper publish a second number.
+
+Real helpers over HTTP, without a socket; what the ad server or a helper does against them is done here.
+"""
+
+from unittest import mock
+
+import numpy as np
+import pytest
+
+from maskedlark.core.field import P
+from maskedlark.core.purpose import Purpose
+from maskedlark.errors import MaskedLarkError, WrongLength
+from maskedlark.helper.check_keys import CheckKeys
+from maskedlark.ledger.ledger import Ledger
+from maskedlark.ledger.receipt import FrozenReceipt, decode
+from maskedlark.release import check_messages, shared_seed
+from maskedlark.release.errors import BadCheckKey, BadChecks
+from maskedlark.web.errors import AlreadyFrozen, ChunkUnchecked, NoCheckKey, NotAccepted, UnknownDataset
+from maskedlark.web.request_signature import NO_BODY_TYPE
+from maskedlark.wire import datasets
+from maskedlark.wire.checks import Checks, SignedChecks
+from maskedlark.wire.datasets import JSON_TYPE
+from tests.integration.checking import Reports, numbers, rig
+
+COUNT = 60
+
+
+@pytest.fixture(scope="module", params=[2, 3])
+def two_or_three(request, tmp_path_factory):
+    with rig(tmp_path_factory.mktemp("checking"), request.param) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def three(tmp_path_factory):
+    with rig(tmp_path_factory.mktemp("checking"), 3) as made:
+        yield made
+
+
+def made(at, purpose, forged=()):
+    return at.measured(COUNT, forged) if purpose is Purpose.AGGREGATE else at.trained(COUNT, forged)
+
+
+@pytest.mark.parametrize("purpose", Purpose)
+def test_forged_records_among_many_are_found_and_the_sum_is_as_without_them(two_or_three, purpose):
+    forged = [5, 41]
+    reports = made(two_or_three, purpose, forged)
+    sending = two_or_three.sending(reports)
+    messages = sending.sent()
+    answers = {sending.relay(helper, messages).encode() for helper in two_or_three.helpers}
+    (answer,) = [datasets.CheckAnswer.decode(each) for each in answers]
+    assert np.flatnonzero(~datasets.unpack(answer.valid, COUNT)).tolist() == forged
+    assert answer.invalid == 2
+    everything = datasets.pack(np.ones(COUNT, np.bool_))
+    for helper in two_or_three.helpers:
+        with pytest.raises(NotAccepted, match="not valid"):
+            sending.freeze(helper, everything)
+    frozen = [sending.freeze(helper, answer.valid) for helper in two_or_three.helpers]
+    assert len({each.digest for each in frozen}) == 1
+    for each in frozen:
+        receipt = decode(each.receipt).claimed()
+        assert isinstance(receipt, FrozenReceipt)
+        assert (receipt.records, receipt.invalid) == (COUNT - 2, 2)
+    tag = None if purpose is Purpose.AGGREGATE else "clicks"
+    held = sending.shares(frozen[0].digest, tag)
+    truth = zip(reports.ids(two_or_three.document), reports.secrets.tolist(), strict=True)
+    assert held == {name: row for i, (name, row) in enumerate(truth) if i not in forged}
+    state = two_or_three.remote(two_or_three.helpers[0]).get(sending.path)
+    found = datasets.State.decode(state)
+    assert (found.received, found.accepted, found.refused) == (COUNT, COUNT - 2, {"NotValid": 2})
+
+
+def test_without_checks_of_all_helpers_nothing_is_frozen(three):
+    sending = three.sending(three.measured(COUNT))
+    messages = sending.sent()
+    everything = datasets.pack(np.ones(COUNT, np.bool_))
+    first, second, third = three.helpers
+    for helper in three.helpers:
+        with pytest.raises(ChunkUnchecked, match="chunk 0 was not checked"):
+            sending.freeze(helper, everything)
+    with pytest.raises(WrongLength, match="2 other helpers"):
+        sending.relay_these(first, messages[1:2])
+    for others in (messages[:2], messages[2:0:-1], [messages[1]] * 2):
+        with pytest.raises(BadChecks, match="not signed by"):
+            sending.relay_these(first, others)
+    with pytest.raises(BadChecks, match="not signed by"):
+        sending.relay_these(second, [messages[1], messages[2]])
+    sending.relay(third, messages)
+    with pytest.raises(ChunkUnchecked):
+        sending.freeze(first, everything)
+    sending.freeze(third, everything)
+
+
+def test_messages_of_another_dataset_prove_nothing_here(three):
+    other = three.sending(three.measured(COUNT)).sent()
+    sending = three.sending(three.measured(COUNT))
+    messages = sending.sent()
+    for mixed in ([messages[0], other[1], messages[2]], [messages[0], messages[1], other[2]]):
+        answer = sending.relay(three.helpers[0], mixed)
+        assert not datasets.unpack(answer.valid, COUNT).any()
+        assert answer.invalid == 0
+    everything = datasets.pack(np.ones(COUNT, np.bool_))
+    with pytest.raises(NotAccepted):
+        sending.freeze(three.helpers[0], everything)
+    # Relayed as they are, they count: whoever relayed wrong ones has hurt nobody but itself.
+    assert sending.relay(three.helpers[0], messages).valid == everything
+
+
+def test_other_records_for_another_helper_are_not_valid(three):
+    """Under the same ids: what the ad server sealed anew, for a helper that colludes or does not."""
+    ours, others = three.measured(COUNT), three.measured(COUNT)
+    sending, first = three.sending(ours), three.helpers[0]
+    sending.relay_key()
+    sending.open()
+    layout = three.document.layout(Purpose.AGGREGATE)
+    sending.chunk(first)
+    honest = sending.checks(first)
+    sending.chunk(three.helpers[1], [*ours.data[:30], *others.data[30:]])
+    sending.chunk(three.helpers[2])
+    messages = [honest, *(sending.checks(helper) for helper in three.helpers[1:])]
+    valid = datasets.unpack(sending.relay(first, messages).valid, COUNT)
+    assert np.flatnonzero(valid).tolist() == list(range(30))
+    assert numbers(sending.checks(first)) == numbers(honest), "nothing that others got or sent changes it"
+    assert layout.head(ours.data[0]).id in numbers(honest)
+
+
+def test_a_payload_that_was_sealed_anew_changes_no_honest_number(three):
+    """The ad server seals a share of its own to helper 1 under a report's head: helper 2 says the same."""
+    reports = three.measured(COUNT)
+    sending = three.sending(reports)
+    before = numbers(sending.sent()[2])
+    sending.abort()
+    forged = sealed_anew(three, reports, 1)
+    sending = three.sending(Reports(forged, reports.secrets, reports.purpose))
+    messages = sending.sent()
+    assert numbers(messages[2]) == before
+    answer = sending.relay(three.helpers[2], messages)
+    assert not datasets.unpack(answer.valid, COUNT).any()
+    assert answer.invalid == COUNT
+
+
+def test_a_helper_that_tells_two_honest_ones_different_numbers_gets_two_datasets_and_no_further_number(three):
+    """The honest ones freeze different records, so under different digests: no seed, no answer is of both."""
+    first, second, third = three.helpers
+    sending = three.sending(three.measured(COUNT))
+    messages = sending.sent()
+    before = [numbers(each) for each in messages]
+    lying = Checks.decode(SignedChecks.decode(messages[0]).body)
+    lying.numbers[7, 0] = (lying.numbers[7, 0] + 1) % P
+    lie = check_messages.sign(lying, first.service.keyring.current(lying.time))
+    told = sending.relay(second, messages), sending.relay(third, [lie, *messages[1:]])
+    assert [np.flatnonzero(~datasets.unpack(each.valid, COUNT)).tolist() for each in told] == [[], [7]]
+    # Nor does a verdict that changes as often as the liar likes make anybody publish something else.
+    assert sending.relay(second, [lie, *messages[1:]]) == told[1]
+    assert sending.relay(second, messages) == told[0]
+    assert [numbers(sending.checks(each)) for each in three.helpers] == before
+    with pytest.raises(NotAccepted, match="not valid"):
+        sending.freeze(third, told[0].valid)
+    whole, less = (
+        sending.freeze(each, answer.valid) for each, answer in zip((second, third), told, strict=True)
+    )
+    assert (whole.records, less.records) == (COUNT, COUNT - 1)
+    assert whole.digest != less.digest
+    for helper, digest in ((second, less.digest), (third, whole.digest)):
+        with pytest.raises(UnknownDataset):
+            three.remote(helper).post(f"/v2/seeds/{digest}/message", b"{}", JSON_TYPE)
+
+
+def sealed_anew(at, reports, place):
+    """The same reports with another seed for one helper: all that an ad server can put in its place."""
+    envelope, layout = at.envelope(reports.purpose), at.document.layout(reports.purpose)
+    key, found = envelope.keys[place], []
+    opening = at.helpers[place].service.keyring.opening_keys(at.world.clock.now())[key.key_id]
+    for data in reports.data:
+        part = layout.parts([data], place)[0].tobytes()
+        head, sealed = part[:52], part[52 + 16 :]
+        assert part[52 : 52 + 16] == key.key_id
+        info = layout.info(place, key.key_id) + head
+        payload = bytearray(opening.open(sealed, info))
+        secret = layout.payloads[place].records[0].secret
+        payload[secret] = bytes(16)
+        start = data.index(sealed)
+        again = key.seal(bytes(payload), info)
+        found.append(data[:start] + again + data[start + len(sealed) :])
+    return found
+
+
+def test_the_same_report_has_the_same_numbers_in_every_dataset_after_every_abort_and_restart(two_or_three):
+    reports = two_or_three.measured(COUNT)
+    sending = two_or_three.sending(reports)
+    messages = sending.sent()
+    before = [numbers(each) for each in messages]
+    assert [numbers(sending.checks(each)) for each in two_or_three.helpers] == before
+    for helper in two_or_three.helpers:
+        helper.end()
+        helper.start()
+    assert [numbers(sending.checks(each)) for each in two_or_three.helpers] == before
+    sending.relay(two_or_three.helpers[0], messages)
+    assert [numbers(sending.checks(each)) for each in two_or_three.helpers] == before
+    sending.abort()
+    again = two_or_three.sending(reports)
+    for helper in two_or_three.helpers:
+        helper.rotate()
+    messages = again.sent()
+    assert [numbers(each) for each in messages] == before
+    for helper in two_or_three.helpers:
+        again.freeze(helper, again.relay(helper, messages).valid)
+        with pytest.raises(AlreadyFrozen):
+            again.checks(helper)
+    # Frozen, they are in no other dataset: of those that a helper refuses it publishes nothing.
+    third = two_or_three.sending(reports)
+    assert [numbers(each) for each in third.sent()] == [{}] * len(before)
+
+
+def test_chunks_wait_for_the_key_and_nobody_but_the_first_helper_makes_one(tmp_path):
+    with rig(tmp_path, 2) as at:
+        sending, second = at.sending(at.measured(COUNT)), at.helpers[1]
+        sending.open()
+        for helper in at.helpers:
+            with pytest.raises(NoCheckKey, match="relay the first helper's"):
+                sending.chunk(helper)
+        path = f"/v2/check-keys/{at.document.digest.hex()}/message"
+        with pytest.raises(BadCheckKey, match="no signed check key"):
+            at.remote(second).post(path, b'{"key": "of the ad server"}', JSON_TYPE)
+        with pytest.raises(BadCheckKey, match="not signed by helper-0"):
+            at.remote(second).post(path, key_message(at, b"k" * 32, signer=second), JSON_TYPE)
+        with pytest.raises(NoCheckKey):
+            sending.chunk(second)
+        sending.relay_key()
+        assert sending.chunk(second).refused == {}
+
+
+def key_message(at, key, signer=None, recipients=None):
+    """A check key as the helper of a document makes it, whatever it is."""
+    now, helpers = at.world.clock.now(), at.helpers
+    sealing = {each.name: each.service.keyring.sealing_key(now) for each in helpers}
+    signs = (signer or helpers[0]).service.keyring.current(now)
+    return shared_seed.make(key, at.document, None, sealing, signs, now).encode()
+
+
+def naive_accept(self, document, message):
+    self._known[document.origin, document.digest] = self._unseal(document, message)
+
+
+def naive_of(self, document):
+    return self._known.get((document.origin, document.digest)) or CheckKeys._stored(self, document)
+
+
+def two_points(at):
+    """The attack of a first helper that changes the key: one report's numbers before and after."""
+    reports, second = at.measured(COUNT), at.helpers[1]
+    path = f"/v2/check-keys/{at.document.digest.hex()}/message"
+    points = []
+    for key in (b"1" * 32, b"2" * 32):
+        at.remote(second).post(path, key_message(at, key), JSON_TYPE)
+        sending = at.sending(reports)
+        sending.open()
+        sending.chunk(second)
+        points.append(numbers(sending.checks(second)))
+        sending.abort()
+    return points
+
+
+def test_a_second_key_would_give_a_second_point_and_is_refused(tmp_path):
+    """Against a helper that takes the newest key the attack wins; ours has pinned the first."""
+    (tmp_path / "naive").mkdir()
+    with (
+        mock.patch.object(CheckKeys, "accept", naive_accept),
+        mock.patch.object(CheckKeys, "of", naive_of),
+        rig(tmp_path / "naive", 2) as at,
+    ):
+        one, other = two_points(at)
+        assert one.keys() == other.keys()
+        assert not set(one.items()) & set(other.items())
+    (tmp_path / "ours").mkdir()
+    with rig(tmp_path / "ours", 2) as at, pytest.raises(BadCheckKey, match="another check key is pinned"):
+        two_points(at)
+
+
+def test_honest_helpers_that_were_given_two_keys_freeze_nothing(tmp_path):
+    with rig(tmp_path, 3) as at:
+        sending, path = at.sending(at.measured(COUNT)), f"/v2/check-keys/{at.document.digest.hex()}"
+        at.remote(at.helpers[0]).post(path, b"", NO_BODY_TYPE)
+        for place in (1, 2):
+            message = key_message(at, b"%d" % place * 32)
+            at.remote(at.helpers[place]).post(f"{path}/message", message, JSON_TYPE)
+        sending.open()
+        for helper in at.helpers:
+            sending.chunk(helper)
+        messages = [sending.checks(helper) for helper in at.helpers]
+        for helper in at.helpers:
+            with pytest.raises(BadChecks, match="another key than this helper"):
+                sending.relay(helper, messages)
+            with pytest.raises(ChunkUnchecked):
+                sending.freeze(helper, datasets.pack(np.ones(COUNT, np.bool_)))
+
+
+def test_a_pin_that_no_anchor_knows_publishes_nothing(tmp_path):
+    """A helper that ends between the two has published nothing when its database is lost."""
+    with rig(tmp_path, 2) as at:
+        sending, anchored = at.sending(at.measured(COUNT)), []
+
+        def advance(ledger, origin, signed):
+            anchored.append(signed.claimed().kind)
+            raise OSError("the disk of the anchor is full")
+
+        with (
+            mock.patch.object(Ledger, "advance_anchor", advance),
+            pytest.raises(MaskedLarkError, match="500"),
+        ):
+            sending.relay_key()
+        assert anchored == ["check-key"]
+        sending.open()
+        with (
+            mock.patch.object(Ledger, "advance_anchor", advance),
+            pytest.raises(MaskedLarkError, match="500"),
+        ):
+            sending.chunk(at.helpers[0])
