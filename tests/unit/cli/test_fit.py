@@ -147,7 +147,7 @@ def test_what_is_fitted_predicts_and_is_evaluated(written):
     assert found.stdout == f"{folder / 'scores.csv'}: 300 rows predicted\n"
     scores = read_csv(folder / "scores.csv")
     assert [*scores] == [*NAMES, "clicked", "predicted"]
-    predicted = np.array(scores["predicted"], float)
+    predicted = np.array(scores["predicted"].cells(), float)
     assert np.array_equal(predicted, load(folder / "model.json").predict_proba(rows)[:, 1])
     measured = json.loads(run("evaluate", written, "--noise", "0.1", "--json").stdout)["labels"][0]
     right = float(((predicted >= 0.5) == labels).mean())
@@ -196,7 +196,7 @@ def slip(written, name, old, new):
         ),
         ("encoder.json", "{", "[", "NotAnEncoder: "),
         ("people.csv", "column 3", "colum 3", "UnknownColumn: the table has no column 'column 3'"),
-        ("people.csv", "\n", "\nnot a number,0,0,0,0,0,x\n", "ColumnDoesNotFit: column 'column 0', row 0"),
+        ("people.csv", "\n", "\nnot a number,0,0,0,0,0,x\n", "ColumnDoesNotFit: column 'column 0', line 2"),
     ],
 )
 def test_a_mistake_is_said_and_not_charged(written, name, old, new, said):

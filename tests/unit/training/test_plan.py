@@ -162,6 +162,22 @@ def test_another_encoder_than_is_declared_is_refused_before_anything_is_asked(mo
         evaluate(declared, Predictor(model(), "bce", TAG, second))
 
 
+def test_a_plan_of_which_nothing_will_come_says_so():
+    """At ε = 0.0001 noise is longer than all gradients together could be; at a usual one it is not."""
+    hopeless, usual = (
+        run(home(document()), model(), noise=noise, sampling="whole").plan() for noise in (2000.0, 1.0)
+    )
+    assert str(hopeless).splitlines()[-1] == plans.HOPELESS
+    assert plans.HOPELESS not in str(usual)
+    assert (hopeless.figures()["hopeless"], usual.figures()["hopeless"]) == (True, False)
+
+
+def test_a_plan_guesses_no_time():
+    plan = run(home(document()), model(), sampling="whole").plan()
+    assert "seconds" not in plan.figures()
+    assert " s," not in str(plan)
+
+
 def limited():
     """Helpers under a document where training may cost 4, and 40 against a coalition."""
     both = {"adserver": {"epsilon": 4.0, "delta": 1e-3}, "coalition": {"epsilon": 40.0, "delta": 1e-3}}
