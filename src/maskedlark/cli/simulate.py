@@ -64,6 +64,9 @@ def simulate(
     epsilon: Annotated[
         float, Option(min=0, help="What one person may cost, in all that is ever asked.")
     ] = simulation.EPSILON,
+    delta: Annotated[
+        float | None, Option(min=0, help="The δ of all that; half of it is for training. Else 2e-05 or less.")
+    ] = None,
     fakes: Annotated[
         float, Option(min=0, max=1, help="How many people's browsers send a fake too.")
     ] = simulation.FAKE_RATE,
@@ -96,6 +99,7 @@ def simulate(
             helpers=helpers,
             k=k,
             epsilon=epsilon,
+            delta=delta,
             fake_rate=fakes,
             psi=psi,
             centre=centre,

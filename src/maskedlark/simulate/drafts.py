@@ -23,7 +23,7 @@ from maskedlark.features.csv_file import to_csv
 from maskedlark.features.encoder import Encoder
 from maskedlark.features.kinds import BooleanColumn, Fitted, OneHotColumn
 from maskedlark.features.scaled import ScaledColumn
-from maskedlark.ledger.budget import Account
+from maskedlark.ledger.budget import Account, EpsilonPair
 from maskedlark.parameters.document import Document
 from maskedlark.randomness import FixedRandomness, Randomness
 from maskedlark.simulate.cluster import MOST
@@ -135,12 +135,18 @@ class Declared:
     centre: bool = False
     """Whether the model that is drafted centres its rows."""
 
+    @property
+    def training(self) -> EpsilonPair:
+        """What training may cost, of all that a source may."""
+        return EpsilonPair(self.epsilon * 0.75, min(MOST.epsilon, self.epsilon * 5))
+
 
 def chosen(
     size: int,
     k: int | None,
     epsilon: float,
     fake_rate: float,
+    delta: float | None = None,
     psi: float | None = None,
     centre: bool = False,
 ) -> Declared:
@@ -155,10 +161,12 @@ def chosen(
         raise BadSimulation(f"epsilon {epsilon:g}: helpers here allow more than 0, at most {MOST.epsilon:g}")
     if not 0 <= fake_rate <= 1:
         raise BadSimulation(f"a rate of fakes is from 0 to 1, not {fake_rate:g}")
-    delta = min(1e-5, 10.0 ** math.floor(-1 - math.log10(max(size, 1))))
+    if delta is not None and not 0 < delta <= MOST.delta:
+        raise BadSimulation(f"delta {delta:g}: helpers here allow more than 0, at most {MOST.delta:g}")
+    whole = 2 * min(1e-5, 10.0 ** math.floor(-1 - math.log10(max(size, 1)))) if delta is None else delta
     if psi is not None and not 1e-6 <= psi <= 1000:
         raise BadSimulation(f"psi {psi:g}: a bound on gradients is from 0.000001 to 1000")
-    return Declared(least, epsilon, delta, fake_rate, psi, centre)
+    return Declared(least, epsilon, whole / 2, fake_rate, psi, centre)
 
 
 def row_length(rows: NDArray[np.uint8], centre: bool = False) -> float:
@@ -187,8 +195,8 @@ def settings(users: Users, values: Mapping[str, Bounds], label: str | None, tag:
             for row in made_up(users.encoder)
         ]
         parts.append(
-            f"training.adserver = {{epsilon = {said.epsilon * 0.75}, delta = {both}}}\n"
-            f"training.coalition = {{epsilon = {min(MOST.epsilon, said.epsilon * 5)}, delta = {both}}}\n"
+            f"training.adserver = {{epsilon = {said.training.adserver}, delta = {both}}}\n"
+            f"training.coalition = {{epsilon = {said.training.coalition}, delta = {both}}}\n"
             f'mechanisms.moments = {{kind = "gaussian", noise_floor = {NOISE_FLOOR}}}\n'
             f'mechanisms.gradient = {{kind = "gaussian", noise_floor = {NOISE_FLOOR}}}\n'
             f'mechanisms.cells = {{kind = "laplace", noise_floor = {EVALUATION_FLOOR}}}\n'

@@ -281,3 +281,12 @@ def test_a_model_that_centres_its_rows_has_a_bound_and_a_rate_for_them(tmp_path)
     drafts.hand_over(plain, declared, "A model", 3600, made)
     ratio = found.optimizer["lr"] / recipe.read(plain / "train.toml").optimizer["lr"]
     assert ratio == pytest.approx((drafts.row_length(rows) / bound) ** 2, rel=0.1)
+
+
+def test_delta_can_be_chosen_and_half_of_it_is_for_sessions():
+    made = document(people(), {}, "bought", drafts.chosen(200, None, 8.0, 0.2, delta=4e-6))
+    assert made.budget.delta == 4e-6
+    assert Account(made).courses_delta(made.models[0].tag) == 2e-6
+    for delta in (0.0, 2e-3):
+        with pytest.raises(BadSimulation, match=r"more than 0, at most 0\.001"):
+            drafts.chosen(200, None, 8.0, 0.2, delta=delta)
