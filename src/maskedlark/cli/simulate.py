@@ -70,6 +70,12 @@ def simulate(
     fakes: Annotated[
         float, Option(min=0, max=1, help="How many people's browsers send a fake too.")
     ] = simulation.FAKE_RATE,
+    psi: Annotated[
+        float | None, Option(min=0, help="The bound on a gradient; else from the rows' length.")
+    ] = None,
+    centre: Annotated[
+        bool, Option("--centre", help="Draft a model that centres its rows: less noise, more to send.")
+    ] = False,
     processes: Annotated[int, Option(min=1, help="That make reports.")] = 2,
     as_json: Annotated[
         bool, Option("--json", help="For programs: one JSON object, once it is ready.")
@@ -95,6 +101,8 @@ def simulate(
             epsilon=epsilon,
             delta=delta,
             fake_rate=fakes,
+            psi=psi,
+            centre=centre,
             processes=processes,
             say=lambda line: typer.echo(line, err=True),
         ) as started,
@@ -168,7 +176,8 @@ def hints(started: Simulation, folder: Path) -> Iterator[str]:
         yield from (f"{query} --explain", query)
     if started.encoder:
         yield from (f"  maskedlark fit {recipe} --explain", f"  maskedlark fit {recipe}")
-        yield f"  maskedlark evaluate {recipe}\n\nOr any PyTorch model, by private gradients:\n"
+        yield from (f"  maskedlark evaluate {recipe} --plan", f"  maskedlark evaluate {recipe}")
+        yield "\nOr any PyTorch model, by private gradients:\n"
         yield from (f"  maskedlark train {steps} --plan", f"  maskedlark train {steps}")
-        yield f"  maskedlark evaluate {steps}"
+        yield f"  maskedlark evaluate {steps} --recalibrate"
     yield "\nCtrl-C stops all of it; the same command carries on, and nobody reports twice."
