@@ -44,8 +44,8 @@ __all__ = ["NAME", "TITLE", "draw", "jobs", "text"]
 NAME = "one_release"
 TITLE = "One release, then a model for nothing"
 EPSILONS = (0.25, 0.5, 1.0, 2.0, 4.0)
-IMAGES = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0)
-IMAGES_LINEAR, IMAGES_LEARNT, IMAGES_RANDOMISED = (0.25, 1.0), (0.25,), (0.5, 1.0, 2.0, 4.0)
+IMAGES = (0.1, 0.25, 1.0)
+IMAGES_LINEAR, IMAGES_LEARNT, IMAGES_RANDOMISED = (1.0,), (0.25,), (1.0, 4.0)
 SEEDS = {MNIST: 5, SHOPPERS: 8}
 _SERVED = {MNIST: (CELLS, 0.25, 120), SHOPPERS: (LINEAR, 1.0, 30)}
 """What is asked over HTTP too: the series, its ε, and seconds."""
@@ -118,14 +118,17 @@ def draw(rows: Sequence[Row], out: Path) -> Sequence[str]:
                 marks += [point.x for point in coalition]
         for mean in tables.means(rows, name, STUDENT):
             axes.axhline(mean.y, color="#555555", lw=1, ls=(0, (1, 1.5)), label="the student of clear labels")
-        low, high = math.floor(math.log2(min(marks))), math.ceil(math.log2(max(marks)))
-        log_axes.across(axes, [2.0**power for power in range(low, high + 1)])
+        high = math.ceil(math.log2(max(marks)))
+        shown = [0.1, 0.25, *(2.0**power for power in range(-1, high + 1))]
+        log_axes.across(axes, [each for each in shown if each >= min(marks)])
         axes.set_ylim(bottom=_FROM[name])
     named = dict[str, Artist]()
     for axes in figure.axes:
         handles, labels = axes.get_legend_handles_labels()
         named |= dict(zip(labels, handles, strict=True))
-    named[str(drawing.FAINT.get_label())] = drawing.FAINT
-    figure.legend(list(named.values()), list(named), loc="outside lower center", ncols=3)
+    order = [label for _, label in _LINES if label in named]
+    order += [label for label in named if label not in order]
+    legend = [*(named[label] for label in order), drawing.FAINT]
+    figure.legend(legend, [*order, str(drawing.FAINT.get_label())], loc="outside lower center", ncols=3)
     drawing.save(figure, out / f"{NAME}.svg")
     return [f"{NAME}.svg"]

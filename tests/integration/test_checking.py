@@ -8,16 +8,18 @@ from unittest import mock
 import numpy as np
 import pytest
 
+from maskedlark.core.field import P
 from maskedlark.core.purpose import Purpose
 from maskedlark.errors import MaskedLarkError, WrongLength
 from maskedlark.helper.check_keys import CheckKeys
 from maskedlark.ledger.ledger import Ledger
 from maskedlark.ledger.receipt import FrozenReceipt, decode
-from maskedlark.release import shared_seed
+from maskedlark.release import check_messages, shared_seed
 from maskedlark.release.errors import BadCheckKey, BadChecks
-from maskedlark.web.errors import AlreadyFrozen, ChunkUnchecked, NoCheckKey, NotAccepted
+from maskedlark.web.errors import AlreadyFrozen, ChunkUnchecked, NoCheckKey, NotAccepted, UnknownDataset
 from maskedlark.web.request_signature import NO_BODY_TYPE
 from maskedlark.wire import datasets
+from maskedlark.wire.checks import Checks, SignedChecks
 from maskedlark.wire.datasets import JSON_TYPE
 from tests.integration.checking import Reports, numbers, rig
 
@@ -136,6 +138,33 @@ def test_a_payload_that_was_sealed_anew_changes_no_honest_number(three):
     answer = sending.relay(three.helpers[2], messages)
     assert not datasets.unpack(answer.valid, COUNT).any()
     assert answer.invalid == COUNT
+
+
+def test_a_helper_that_tells_two_honest_ones_different_numbers_gets_two_datasets_and_no_further_number(three):
+    """The honest ones freeze different records, so under different digests: no seed, no answer is of both."""
+    first, second, third = three.helpers
+    sending = three.sending(three.measured(COUNT))
+    messages = sending.sent()
+    before = [numbers(each) for each in messages]
+    lying = Checks.decode(SignedChecks.decode(messages[0]).body)
+    lying.numbers[7, 0] = (lying.numbers[7, 0] + 1) % P
+    lie = check_messages.sign(lying, first.service.keyring.current(lying.time))
+    told = sending.relay(second, messages), sending.relay(third, [lie, *messages[1:]])
+    assert [np.flatnonzero(~datasets.unpack(each.valid, COUNT)).tolist() for each in told] == [[], [7]]
+    # Nor does a verdict that changes as often as the liar likes make anybody publish something else.
+    assert sending.relay(second, [lie, *messages[1:]]) == told[1]
+    assert sending.relay(second, messages) == told[0]
+    assert [numbers(sending.checks(each)) for each in three.helpers] == before
+    with pytest.raises(NotAccepted, match="not valid"):
+        sending.freeze(third, told[0].valid)
+    whole, less = (
+        sending.freeze(each, answer.valid) for each, answer in zip((second, third), told, strict=True)
+    )
+    assert (whole.records, less.records) == (COUNT, COUNT - 1)
+    assert whole.digest != less.digest
+    for helper, digest in ((second, less.digest), (third, whole.digest)):
+        with pytest.raises(UnknownDataset):
+            three.remote(helper).post(f"/v2/seeds/{digest}/message", b"{}", JSON_TYPE)
 
 
 def sealed_anew(at, reports, place):

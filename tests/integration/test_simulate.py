@@ -133,7 +133,7 @@ def test_a_table_of_ones_own_becomes_a_report_and_a_model_and_carries_on(table, 
     with Simulation(path, folder) as scene:
         assert scene.said["records"] == first["records"], "nobody reported twice"
         assert scene.said["config"] == first["config"]
-        left = asked(scene, "--noise", "1")["tables"][0]["cost"]
+        left = asked(scene, "--noise", "1", "--again")["tables"][0]["cost"]
         assert left["left_epsilon"] < 8 - 2 * 1, "what was spent stays spent"
         code, _ = scene.stop(signal.SIGTERM)
         assert code == 128 + signal.SIGTERM

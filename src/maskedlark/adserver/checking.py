@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from functools import partial
 
 import numpy as np
+from numpy.typing import NDArray
 
-from maskedlark.adserver.dataset_store import StoredChecks
-from maskedlark.adserver.errors import HelpersDiffer
+from maskedlark.adserver.errors import DatasetChanged, HelpersDiffer
 from maskedlark.adserver.remote_helper import RemoteHelper, at_once, few_at_once
 from maskedlark.adserver.sending import IN_FLIGHT, Sending
 from maskedlark.release import check_messages
@@ -28,20 +28,23 @@ def check(sending: Sending) -> None:
 
 def _check(sending: Sending, number: int) -> None:
     stored = sending.datasets.checks(sending.dataset.name, number)
-    verdict = _verdict(sending, stored)
+    messages = {name: each.message for name, each in stored.items() if each.message is not None}
+    if messages.keys() != {helper.name for helper in sending.helpers}:
+        raise DatasetChanged(f"{sending.dataset.name} was frozen or aborted by another client: look again")
+    verdict = _verdict(sending, messages, stored[sending.helpers[0].name].accepted)
     waiting = [helper for helper in sending.helpers if not stored[helper.name].is_checked]
-    at_once([partial(_relay, sending, number, helper, stored, verdict) for helper in waiting])
+    at_once([partial(_relay, sending, number, helper, messages, verdict) for helper in waiting])
 
 
 def _relay(
     sending: Sending,
     number: int,
     helper: RemoteHelper,
-    stored: Mapping[str, StoredChecks],
+    messages: Mapping[str, bytes],
     verdict: CheckAnswer,
 ) -> None:
     name = sending.dataset.name
-    others = [stored[each.name].message for each in sending.helpers if each.place != helper.place]
+    others = [messages[each.name] for each in sending.helpers if each.place != helper.place]
     answer = helper.check(name, number, encode_relay(others), sending.dataset.attempt)
     if answer != verdict:
         raise HelpersDiffer(
@@ -50,11 +53,10 @@ def _relay(
     sending.datasets.check(name, number, helper.name, answer)
 
 
-def _verdict(sending: Sending, stored: Mapping[str, StoredChecks]) -> CheckAnswer:
-    """What every helper has to answer."""
-    messages = [(stored[helper.name].message, sending.document, helper.place) for helper in sending.helpers]
-    first, *others = [check_messages.verify(*message) for message in messages]
-    verdict, accepted = check_messages.verdict(first, others), stored[sending.helpers[0].name].accepted
-    valid = np.zeros(len(accepted), np.bool_)
+def _verdict(sending: Sending, messages: Mapping[str, bytes], accepted: NDArray[np.bool_]) -> CheckAnswer:
+    """What every helper has to answer. `accepted`: by the first one."""
+    signed = [(messages[helper.name], sending.document, helper.place) for helper in sending.helpers]
+    first, *others = [check_messages.verify(*message) for message in signed]
+    verdict, valid = check_messages.verdict(first, others), np.zeros(len(accepted), np.bool_)
     valid[accepted] = verdict.valid
     return CheckAnswer(valid=pack(valid), invalid=int(verdict.invalid.sum()))

@@ -89,7 +89,8 @@ class Floor(NamedTuple):
 class StoredChecks(NamedTuple):
     """A helper's check message of a chunk, which parts it accepted, and whether it gave its verdict."""
 
-    message: bytes
+    message: bytes | None
+    """None once the dataset is frozen or aborted."""
     accepted: NDArray[np.bool_]
     is_checked: bool
 
@@ -255,15 +256,18 @@ class Datasets:
     def freeze(self, name: str, digest: bytes, records: int) -> None:
         """Every helper has frozen it, under the same digest."""
         self.mark(name, DatasetState.FROZEN, digest=digest, records=records)
-        # The longest of all that is stored, and of no more use.
-        self._database.change(sa.update(_ANSWERS).where(_ANSWERS.c.dataset == name).values(checks=None))
 
     def mark(self, name: str, state: DatasetState, **values: object) -> None:
         """Set it aborted, lost, frozen or expired. A no-op if it is already in that state."""
         before = DatasetState.FROZEN if state is DatasetState.EXPIRED else DatasetState.SELECTED
         wanted = {"state": state.value, **values}
         change = sa.update(_DATASETS).where(_DATASETS.c.name == name, _DATASETS.c.state == before.value)
-        if not self._database.change(change.values(**wanted)):
+        with self._database.write() as connection:
+            changed = connection.execute(change.values(**wanted)).rowcount
+            if changed:
+                # Check messages are the longest of all that is stored, and of no more use.
+                connection.execute(sa.update(_ANSWERS).where(_ANSWERS.c.dataset == name).values(checks=None))
+        if not changed:
             # Its state has changed since the caller looked.
             now = self.get(name)
             if now is None or any(getattr(now, column) != value for column, value in wanted.items()):

@@ -108,9 +108,9 @@ class CheckKeys:
         if (pinned := self._ledger.pinned(document)) is None:
             raise NoCheckKey("the helpers of this document share no check key yet: relay the first helper's")
         name = document.origin, document.digest
-        if (key := self._known.get(name)) is None:
-            key = self._known[name] = self._stored(document)
-        _check(key, pinned)
+        key = self._known.get(name) or self._stored(document)
+        _check(key, pinned)  # Before it is remembered: the right key file may be put back.
+        self._known[name] = key
         return key
 
     def _stored(self, document: Document) -> CheckKey:

@@ -89,8 +89,9 @@ def check_encoder(declared: TrainedModel, encoder: Encoder | None) -> None:
     """Refuse another encoder than the document names: its bytes are not those that browsers sent."""
     if encoder is not None and declared.encoder not in (None, encoder.digest.hex()):
         raise BadArguments(
-            f"{declared.tag} is declared with the encoder {str(declared.encoder)[:8]}…, and this one is "
-            f"{encoder.digest.hex()[:8]}…: take that of the features, or declare this one in a new document"
+            f"{declared.tag} is declared with the encoder {str(declared.encoder)[:8]}…, by which browsers "
+            f"reported, and this one is {encoder.digest.hex()[:8]}…: take that one (`maskedlark simulate` "
+            "writes a deleted encoder.json anew), or declare this one in a new document"
         )
 
 

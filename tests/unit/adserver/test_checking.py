@@ -5,9 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from maskedlark.adserver import checking
 from maskedlark.adserver import datasets as selecting
 from maskedlark.adserver.dataset_store import DatasetState
-from maskedlark.adserver.errors import EmptyDataset, HelpersDiffer
+from maskedlark.adserver.errors import DatasetChanged, EmptyDataset, HelpersDiffer
 from maskedlark.ledger.errors import BadReceipt
 from maskedlark.release.errors import BadChecks
 from maskedlark.wire.datasets import CheckAnswer, pack
@@ -117,6 +118,14 @@ def test_a_receipt_that_says_another_number_is_not_taken(world):
     world.helpers[1].made = made
     with pytest.raises(BadReceipt, match="helper-1 gave a receipt of another dataset"):
         world.client.send("monday")
+
+
+def test_another_client_that_aborts_meanwhile_is_told(world):
+    sending = world.client._sending(world.client.datasets()[0])
+    sending.run()
+    world.client.abort("monday")
+    with pytest.raises(DatasetChanged, match="monday was frozen or aborted by another client"):
+        checking.check(sending)
 
 
 def test_where_nothing_is_valid_it_says_so(world):

@@ -306,3 +306,11 @@ def test_the_whole_way_on_either_database(tmp_path, database_url):
     assert world.client.resume(pending.id)[0].rows[1].numbers[0].estimate == -3
     assert receipts(world) == [3, 3]
     world.close()
+
+
+def test_an_answer_that_noise_would_drown_is_announced(world):
+    usual, drowned = (world.client.explain(["purchase"], "campaign", noise=each) for each in (4.0, 4e6))
+    assert "Nothing will come of it" not in str(usual)
+    assert (
+        str(drowned).splitlines()[-1].startswith("Nothing will come of it: noise is larger than any answer")
+    )

@@ -130,3 +130,15 @@ def test_answers_are_kept_by_helper_and_chunk_and_the_last_counts(datasets):
     assert found == {(0, "helper-0"): "7f", (0, "helper-1"): "ff", (1, "helper-0"): "fe"}
     assert datasets.answered("monday", "helper-0") == {0, 1}
     assert datasets.refusals("monday") == {"helper-0": {"CannotOpen": 2}, "helper-1": {}}
+
+
+@pytest.mark.parametrize("state", [DatasetState.ABORTED, DatasetState.LOST, DatasetState.FROZEN])
+def test_check_messages_are_kept_only_until_a_dataset_is_done(datasets, state):
+    datasets.add("monday", span(10, 20), MARKS)
+    datasets.keep("monday", 0, "helper-0", answer(), b"numbers")
+    assert datasets.checks("monday", 0)["helper-0"].message == b"numbers"
+    with pytest.raises(DatasetChanged):
+        datasets.mark("monday", DatasetState.EXPIRED)
+    assert datasets.checks("monday", 0)["helper-0"].message == b"numbers"
+    datasets.mark("monday", state)
+    assert datasets.checks("monday", 0)["helper-0"].message is None

@@ -56,7 +56,7 @@ def test_a_table_is_printed_with_its_cost(measured):
     assert lines[0].startswith("campaign  purchase  std. error")
     assert lines[1].startswith("autumn         500")
     assert "k = 50" in shown
-    assert "cost ε = 1;" in shown
+    assert "This cost ε = 1 against everybody." in shown
 
 
 def test_every_option_reaches_the_question(measured):

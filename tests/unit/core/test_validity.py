@@ -77,6 +77,28 @@ def test_proof_challenge_and_numbers_equal_the_twin(counts, seed):
         assert tuple(numbers[record].tolist()) == twin.evaluate(*held, int(t[record]))
 
 
+WIDEST = Value("v", -field.HALF, field.HALF)
+
+
+@pytest.mark.parametrize(
+    "values", [(), (Value("v", 0, 0),), (WIDEST,), (Value("v", -7, -5), Value("w", 3, 9))]
+)
+def test_measures_equal_the_twin_at_the_ends_of_the_field(values):
+    """Without a value, of no range, of the widest; all shares p - 1; the first and the last point."""
+    rng, measure = FixedRandomness(b"ends"), Measure((), values, checked=True)
+    columns = [[value.least, max(value.high, 0)] for value in values]
+    secrets, m = measure.lift(columns, np.ones(2, np.bool_)), measure.points()
+    proof = validity.prove(secrets, measure, rng)
+    shares = rng.below(field.P, 2 * measure.carried()).reshape(2, -1)
+    shares[0] = field.P - 1
+    t = np.array([field.P - 1, 2 * m + 1])
+    numbers = validity.evaluate(shares, t, measure)
+    for record in range(2):
+        assert proof[record].tolist() == twin.prove(secrets[record].tolist(), int(proof[record, 0]))
+        own = shares[record].tolist()
+        assert tuple(numbers[record].tolist()) == twin.evaluate(own[:m], own[m:], int(t[record]))
+
+
 @settings(deadline=None)
 @given(st.integers(-field.HALF, field.HALF), st.integers(-field.HALF, field.HALF), st.binary(max_size=4))
 def test_bits_of_any_range_give_every_value_back_and_nothing_outside(low, high, seed):

@@ -1,8 +1,11 @@
 """The figure of one release: what is run, what its students learn, and what its tables say."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+from experiments import rows as tables
 from experiments.data import Split
 from experiments.figures import one_release, one_release_students, one_release_told
 from experiments.figures.accounted_run import MASKED, OPACUS, PARTITIONED
@@ -12,6 +15,8 @@ from experiments.rows import Row
 from experiments.size import Size
 from maskedlark.core.labels import LabelSpace
 from maskedlark.core.local_dp import RandomisedResponse
+
+ROOT = Path(__file__).parents[3]
 
 
 def row(series, x, seed, y, dataset=SHOPPERS, **more):
@@ -38,16 +43,18 @@ def test_every_point_has_all_seeds_and_stands_beside_gradients_and_clear_labels(
 
 def test_the_tables_have_both_adversaries_and_what_services_answered():
     rows = [
-        row(LINEAR, 1.0, 0, 0.90),
-        row(LINEAR, 1.0, 1, 0.92),
-        row(CLEAR, 0.0, 0, 0.91),
+        row(LINEAR, 1.0, 0, 0.90, log_loss="0.22"),
+        row(LINEAR, 1.0, 1, 0.92, log_loss="0.33"),
+        row(CLEAR, 0.0, 0, 0.91, log_loss="0.20"),
+        row(CLEAR, 0.0, 1, 0.93, log_loss="0.30"),
         row(MASKED, 1.0, 0, 0.87, coalition_epsilon="13.1"),
         row(one_release_told.CELLS, 0.25, 0, 95.8, MNIST),
         row(ON_HTTP, 1.0, 0, 0.9, of=LINEAR, in_memory="0.9", numbers="59", differing="0"),
     ]
     said = one_release.text(rows)
     assert "| 1 | 0.910 ± 0.014 | 0.870 (13.1) |" in said
-    assert "Of labels in the clear: linear model 0.910." in said
+    assert "Of labels in the clear: linear model 0.920 ± 0.014. Log-loss" in said
+    assert "by ε: +10.0 % at 1." in said
     assert "| 0.25 | 95.8 |" in said
     assert "0.900 and 0.900; 59 numbers were compared, and every one has the same bits." in said
 
@@ -88,3 +95,33 @@ def test_a_document_declares_the_one_function_that_is_asked():
 def test_a_figure_without_noise_or_gradients_is_drawn(tmp_path):
     drawn = one_release.draw([row(LINEAR, x, 0, 0.9) for x in (0.5, 1.0)], tmp_path)
     assert [each for each in drawn if (tmp_path / each).read_text().startswith("<?xml")] == drawn
+
+
+def test_the_readmes_first_table_has_what_was_found():
+    rows = tables.read(ROOT / "docs" / "results" / "one_release.csv")
+
+    def mean(dataset, series, x):
+        return next(each.y for each in tables.means(rows, dataset, series) if each.x == x)
+
+    def costs(dataset):
+        row = next(each for each in tables.of(rows, dataset, MASKED) if each.x == 2.0)
+        return f" ({row.number('coalition_epsilon'):.3g})"
+
+    cells = one_release_told.CELLS
+    wanted = [
+        (0.25, cells, LINEAR), (1.0, cells, LINEAR), (2.0, MASKED, MASKED), (2.0, OPACUS, OPACUS),
+        (1.0, RANDOMISED, RANDOMISED), (0.0, STUDENT, STUDENT),
+    ]  # fmt: skip
+    table = [line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith("|")][2:8]
+    for line, (x, images, visits) in zip(table, wanted, strict=True):
+        known = images == MASKED
+        shown = [
+            f"{x:g}" if x else "∞",
+            f"{mean(MNIST, images, x):.1f} %",
+            f"{mean(SHOPPERS, visits, x):.3f}",
+        ]
+        shown[1:] = [
+            one + (costs(name) if known else "")
+            for one, name in zip(shown[1:], (MNIST, SHOPPERS), strict=True)
+        ]
+        assert line.endswith(f"| {' | '.join(shown)} |")

@@ -3,6 +3,7 @@ import json
 import pytest
 
 from maskedlark.fitting import LinearRegression, LogisticRegression
+from maskedlark.training.plan import HOPELESS
 from tests.unit.fitting import cases
 
 
@@ -51,3 +52,14 @@ def test_less_noise_explains_more_and_a_number_has_no_auc():
     assert shares == sorted(shares, reverse=True)
     errors = [plan.coefficient_error for plan in plans]
     assert errors[0] < errors[1]
+
+
+def test_a_plan_of_which_nothing_will_come_says_so():
+    way, features, _ = cases.filled(epsilon=4.0, floor=0.01)
+    with way:
+        hopeless = LogisticRegression(way, cases.TAG, noise=2000.0, map="columns").plan(features)
+        assert str(hopeless).splitlines()[-1] == HOPELESS
+        assert hopeless.figures()["hopeless"] is True
+        assert HOPELESS not in str(
+            LogisticRegression(way, cases.TAG, epsilon=1.0, map="columns").plan(features)
+        )

@@ -1,6 +1,7 @@
 """Check keys at helpers: one per document, derived from an identity, pinned by everybody for good."""
 
 import shutil
+import threading
 
 import pytest
 
@@ -134,6 +135,38 @@ def test_the_first_helper_does_not_make_a_second_one_from_another_secret(rig):
     for call in (other.make, other.of):
         with pytest.raises(BadCheckKey, match="another check key is pinned"):
             call(rig.document)
+
+
+def test_a_key_that_is_not_the_pinned_one_is_not_remembered(rig):
+    """Once the right key file is back, the helper continues without a restart."""
+    rig.relay()
+    before, signs = rig.helpers[0].of(rig.document), Derives(0, cases.HELPER_KEYS[2])
+    helper = rig.start(0, signs)
+    with pytest.raises(BadCheckKey, match="another check key is pinned"):
+        helper.of(rig.document)
+    signs.check_secret = Derives(0).check_secret
+    assert helper.of(rig.document) == before
+
+
+def test_of_many_keys_that_come_at_once_one_is_pinned_and_all_others_are_refused(rig):
+    """Whatever the first helper signs: threads and a second process on the same database."""
+    helpers, keys = (rig.helpers[1], rig.start(1)), [bytes([i]) * 32 for i in range(6)]
+    refused = []
+
+    def accept(place):
+        try:
+            helpers[place % 2].accept(rig.document, rig.forged(keys[place]))
+        except BadCheckKey:
+            refused.append(place)
+
+    threads = [threading.Thread(target=accept, args=(place,)) for place in range(len(keys))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    (taken,) = set(range(len(keys))) - set(refused)
+    assert {helper.of(rig.document).key for helper in (*helpers, rig.start(1))} == {keys[taken]}
+    assert len(pins(rig.helpers[1])) == 1
 
 
 def test_nobody_else_makes_a_key(rig):

@@ -222,7 +222,7 @@ def _changed(tmp_path, change):
         lambda found: found.update(format=2),
         lambda found: found.update(identity=OTHER.verifying.public.hex()),
         lambda found: found.update(identity="00" * 32),
-        lambda found: found.update(configuration=found["configuration"][:-2] + "00"),
+        lambda found: found.update(configuration=found["configuration"][:-2] + "ff"),
         lambda found: found["opening"][0].update(secret="zz" * 32),
         lambda found: found["writing"][0].update(secret="11" * 32),
         lambda found: found["writing"][0]["certificate"].update(signature="11" * 64),

@@ -2,7 +2,9 @@ import math
 import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
+from torch import nn
 
 from maskedlark.adserver.spending import BudgetState
 from maskedlark.dp.session_charge import SessionCharge, adserver_epsilon, coalition_epsilon
@@ -124,6 +126,31 @@ def test_delta_leaves_room_for_other_sessions_unless_it_is_given():
     assert found.delta == pytest.approx(1e-3 / 3 / 2 / SESSIONS)
 
 
+@pytest.mark.parametrize(
+    ("bound", "said"),
+    [(1.0, "probabilities will be off"), (3.0, ""), (10.0, "for less noise")],
+)
+def test_a_plan_says_how_its_bound_suits_the_rows(bound, said):
+    models = [
+        {
+            "tag": TAG,
+            "columns": [{"kind": "bytes", "count": 6}],
+            "labels": [{"kind": "binary"}],
+            "gradient_bound": bound,
+        }
+    ]
+    at = home(document(models=models))
+    layer = nn.Linear(6, 1)
+    rows = np.full((9, 6), 255, np.uint8)
+    plan = run(at, layer, noise=5.0, sample=rows).plan()
+    assert plan.typical == plan.figures()["typical_gradient"] == 2.6
+    (line,) = [each for each in str(plan).splitlines() if each.startswith("ψ")]
+    assert line.startswith(f"ψ = {bound:g}; at these weights, half of the rows can have gradients of 2.6")
+    assert ("declare gradient_bound = 2.6" in line) is bool(said)
+    assert said in line
+    assert "ψ" not in str(run(at, layer, noise=5.0).plan())
+
+
 def test_where_labels_were_randomised_nothing_is_charged():
     models = [
         {
@@ -160,6 +187,22 @@ def test_another_encoder_than_is_declared_is_refused_before_anything_is_asked(mo
         run(declared, model(), encoder=second)
     with pytest.raises(BadArguments, match="declared with the encoder"):
         evaluate(declared, Predictor(model(), "bce", TAG, second))
+
+
+def test_a_plan_of_which_nothing_will_come_says_so():
+    """At ε = 0.0001 noise is longer than all gradients together could be; at a usual one it is not."""
+    hopeless, usual = (
+        run(home(document()), model(), noise=noise, sampling="whole").plan() for noise in (2000.0, 1.0)
+    )
+    assert str(hopeless).splitlines()[-1] == plans.HOPELESS
+    assert plans.HOPELESS not in str(usual)
+    assert (hopeless.figures()["hopeless"], usual.figures()["hopeless"]) == (True, False)
+
+
+def test_a_plan_guesses_no_time():
+    plan = run(home(document()), model(), sampling="whole").plan()
+    assert "seconds" not in plan.figures()
+    assert " s," not in str(plan)
 
 
 def limited():

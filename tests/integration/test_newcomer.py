@@ -1,0 +1,271 @@
+"""What a newcomer typed, and stumbled over: typed again, against running services."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from torch import nn
+from typer.testing import CliRunner
+
+from maskedlark import cli, simulate
+from maskedlark.errors import BadArguments
+from maskedlark.features import Encoder, table_file
+from maskedlark.features.kinds import OneHotColumn
+from maskedlark.fitting import LogisticRegression
+from maskedlark.training.predictor import Predictor
+from tests.integration import newcomers
+
+RUN = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"}).invoke
+SECRETS = ["--key", "campaign", "--value", "bought=0..1", "--value", "euros=0..200", "--label", "bought"]
+PATIENCE_S = 300
+"""No assertion is about time; a test that hangs for this long has failed."""
+
+
+def typed(*words, code=0):
+    done = RUN(cli.app, [*map(str, words)])
+    assert done.exit_code == code, done.output
+    return done
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    """A messy table, compressed, as `maskedlark simulate` starts it; its folder, and what was said."""
+    place = tmp_path_factory.mktemp("newcomer")
+    path = newcomers.write(newcomers.messy(700), place / "shop.csv.gz")
+    said: list[str] = []
+    values = {"bought": (0, 1), "euros": (0, 200)}
+    with simulate.start(
+        table_file.read_table(path), place / "play", keys=["campaign"], values=values, label="bought",
+        say=said.append,
+    ) as started:  # fmt: skip
+        yield started, place / "play", said
+
+
+def receipts(world):
+    started, _, _ = world
+    with started.client() as client:
+        return len(client.receipts("helper-0"))
+
+
+def edited(folder: Path) -> Encoder:
+    """The encoder with the categories of a column reversed, as somebody might who tidies a file up."""
+    right = Encoder.load(folder / "encoder.json")
+    columns = [
+        each.model_copy(update={"categories": each.categories[::-1]})
+        if isinstance(each, OneHotColumn)
+        else each
+        for each in right.columns
+    ]
+    return Encoder(tuple(columns))
+
+
+def test_what_became_a_feature_is_printed_with_how(world):
+    rows = [line.split(maxsplit=1) for line in world[2] if line.startswith("  ")]
+    table = {row[0]: " ".join(row[1].split()) for row in rows}
+    assert table["campaign"] == "4 categories, and all others 5", "a key is a feature"
+    assert table["city"] == "categories, hashed into 32 buckets 32"
+    assert table["phone"] == "yes or no 1"
+    assert table["id"] == "no feature: another text in every row"
+    assert table["seen"] == "no feature: dates"
+    assert table["age"].startswith("number from 1")
+    assert int(table["all"]) == len(world[0].encoder)
+
+
+def test_an_edited_encoder_is_refused_by_every_command_before_anything_is_charged(world):
+    _, folder, _ = world
+    right, before = (folder / "encoder.json").read_bytes(), receipts(world)
+    try:
+        edited(folder).save(folder / "encoder.json")
+        for words in (
+            "fit run.toml --explain",
+            "fit run.toml",
+            "train train.toml --plan",
+            "train train.toml",
+        ):
+            command, recipe, *options = words.split()
+            last = typed(command, folder / recipe, *options, code=1).stderr.splitlines()[-1]
+            assert last.startswith("BadArguments: ConversionModel is declared with the encoder "), words
+            assert "`maskedlark simulate` writes a deleted encoder.json anew" in last
+    finally:
+        (folder / "encoder.json").write_bytes(right)
+    assert receipts(world) == before
+    assert not (folder / "model.json").exists()
+    assert not (folder / "train").exists(), "no run was begun"
+
+
+def test_an_edited_encoder_is_refused_in_python(world):
+    started, folder, _ = world
+    before, wrong, people = receipts(world), edited(folder), table_file.read_table(folder / "people.csv")
+    model = nn.Sequential(nn.Linear(len(wrong), 1))
+    options = {"loss": "bce", "tag": "ConversionModel"}
+    with started.client() as client:
+        with pytest.raises(BadArguments, match="declared with the encoder"):
+            LogisticRegression(client, "ConversionModel", epsilon=0.5, encoder=wrong).fit(people)
+        with pytest.raises(BadArguments, match="declared with the encoder"):
+            client.training(model, steps=2, sampling="whole", noise=9.0, encoder=wrong, **options)
+        with pytest.raises(BadArguments, match="declared with the encoder"):
+            client.evaluate(Predictor(model, "bce", "ConversionModel", wrong))
+    assert receipts(world) == before
+
+
+@pytest.mark.long
+def test_an_edited_encoder_does_not_reach_a_saved_model(world):
+    _, folder, _ = world
+    typed("fit", folder / "run.toml")
+    before, right = receipts(world), (folder / "encoder.json").read_bytes()
+    original, wrong = (folder / "model.json").read_text(), edited(folder)
+    try:
+        for name in ("right", "again"):
+            words = ["predict", folder / "model.json", folder / "people.csv", "--out", folder / f"{name}.csv"]
+            typed(*words)
+            wrong.save(folder / "encoder.json")
+        (folder / "model.json").write_text(json.dumps(json.loads(original) | {"encoder": wrong.to_json()}))
+        done = typed("evaluate", folder / "run.toml", code=1)
+    finally:
+        (folder / "encoder.json").write_bytes(right)
+        (folder / "model.json").write_text(original)
+    assert (folder / "right.csv").read_bytes() == (folder / "again.csv").read_bytes()
+    assert "is declared with the encoder" in done.stderr
+    assert receipts(world) == before
+
+
+def test_a_question_typed_twice_is_charged_once(world):
+    words = ["query", "--config", world[1] / "adserver.toml", "--group-by", "campaign", "--value", "bought"]
+    first = typed(*words)
+    before = receipts(world)
+    request = first.stderr.split()[1]
+    done = typed(*words, code=1)
+    assert done.stderr.startswith("AskedBefore: the same was asked and answered ")
+    assert f"--resume {request} shows that answer again and costs nothing" in done.stderr
+    assert typed(*words[:3], "--resume", request).stdout == first.stdout
+    assert receipts(world) == before
+    typed(*words, "--again")
+    assert receipts(world) == before + 1
+
+
+def test_a_plan_that_leads_nowhere_says_so(world):
+    _, folder, _ = world
+    recipe = (folder / "train.toml").read_text()
+    changed = re.sub(r"(?m)^epsilon = .*$", "epsilon = 0.0001", recipe)
+    changed = re.sub(r"(?m)^sampling.*$", 'sampling = "whole"', changed)  # Nothing has to be searched for.
+    (folder / "little.toml").write_text(changed)
+    shown = typed("train", folder / "little.toml", "--plan").stdout
+    assert shown.splitlines()[-1].startswith("Nothing will come of it")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (SECRETS, "ColumnDoesNotFit: column 'bought', line 12: no label, as in 60 of 700 rows: fill them"),
+        (
+            ["--key", "durration", "--label", "bought"],
+            "UnknownColumn: the table has no column 'durration'; the nea",
+        ),
+        (["--label", "bought", "--kind", "job=hash"], "NotDeclared: 'hash' is no kind of column: there are"),
+        (["--label", "age"], "ColumnDoesNotFit: column 'age', line 2: neither 0 nor 1"),
+    ],
+)
+def test_a_table_that_does_not_fit_starts_nothing(tmp_path, words, said):
+    table = newcomers.messy(700)
+    table["bought"] = ["" if 10 <= row < 70 else each for row, each in enumerate(table["bought"].tolist())]
+    path = newcomers.write(table, tmp_path / "shop.csv")
+    done = typed("simulate", path, "--folder", tmp_path / "play", *words, code=1)
+    assert done.stderr.splitlines()[-1].startswith(said)
+    assert not (tmp_path / "play" / "adserver.toml").exists()
+
+
+@pytest.mark.parametrize("fitted", [False, pytest.param(True, marks=pytest.mark.long)])
+def test_a_table_of_two_hundred_columns_in_parquet_is_measured_and_fitted(tmp_path, fitted):
+    arrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(arrow.table(newcomers.wide(600)), tmp_path / "wide.parquet")
+    read, play = table_file.read_table(tmp_path / "wide.parquet"), tmp_path / "play"
+    values = {"bought": (0, 1)}
+    with simulate.start(read, play, keys=["campaign"], values=values, label="bought") as started:
+        assert started.encoder is not None
+        assert len(started.encoder.columns) == 199
+        typed("query", "--config", play / "adserver.toml", "--group-by", "campaign", "--value", "bought")
+        if fitted:  # Every helper loads torch for it.
+            typed("fit", play / "run.toml")
+
+
+class Typed:
+    """`maskedlark simulate`, as somebody has it in a terminal."""
+
+    def __init__(self, table: Path, folder: Path, *words: str) -> None:
+        command = [
+            sys.executable,
+            "-m",
+            "maskedlark",
+            "simulate",
+            table,
+            "--folder",
+            folder,
+            *SECRETS,
+            *words,
+        ]
+        self.running = subprocess.Popen(
+            [*map(str, command), "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        assert self.running.stdout is not None
+        self.said = self.running.stdout.readline()
+
+    def end(self, how: int) -> str:
+        self.running.send_signal(how)
+        return self.running.communicate(timeout=PATIENCE_S)[1]
+
+
+def children(pid: int) -> list[int]:
+    """Processes whose parent it is."""
+    listed = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    return [*map(int, listed.split())]
+
+
+def is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+@pytest.mark.long
+def test_after_a_kill_no_service_survives_and_the_same_command_carries_on(tmp_path):
+    path = newcomers.write(newcomers.messy(700), tmp_path / "shop.csv")
+    first = Typed(path, tmp_path / "play")
+    services = children(first.running.pid)
+    assert len(services) == 4
+    done = typed("simulate", path, "--folder", tmp_path / "play", *SECRETS, code=1)
+    pid = first.running.pid
+    assert f"another process, {pid}, runs on {tmp_path / 'play'}: stop it with `kill {pid}`" in done.stderr
+    first.end(signal.SIGKILL)
+    again = Typed(path, tmp_path / "play")  # At once: it waits for services that are about to end.
+    assert json.loads(again.said)["records"] == json.loads(first.said)["records"], "nobody reported twice"
+    end = time.monotonic() + PATIENCE_S
+    while any(map(is_running, services)):
+        assert time.monotonic() < end
+        time.sleep(0.1)
+    again.end(signal.SIGTERM)
+
+
+@pytest.mark.long
+def test_a_table_of_a_hundred_thousand_rows_is_measured_and_fitted(tmp_path):
+    path = newcomers.write(newcomers.messy(100_000), tmp_path / "shop.csv.gz")
+    started = Typed(path, tmp_path / "play", "--kind", "city=hashed:16", "--kind", "age=number:18..80")
+    try:
+        records = json.loads(started.said)["records"]
+        assert all(118_000 < count < 122_000 for count in records.values())
+        play = tmp_path / "play"
+        typed("query", "--config", play / "adserver.toml", "--group-by", "campaign", "--value", "bought")
+        typed("fit", play / "run.toml")
+        columns = {each.name: len(each.names()) for each in Encoder.load(play / "encoder.json").columns}
+        assert (columns["city"], columns["age"]) == (16, 1)
+        assert not {"id", "seen", "bought", "euros"} & columns.keys()
+    finally:
+        started.end(signal.SIGTERM)
