@@ -4,7 +4,7 @@ import inspect
 
 from maskedlark.training.begin import begin
 from maskedlark.training.client import Client
-from maskedlark.training.evaluating import evaluate
+from maskedlark.training.evaluating import question
 
 
 def options(function):
@@ -15,7 +15,7 @@ def options(function):
 
 def test_training_and_evaluating_have_the_options_of_what_they_call():
     assert options(Client.training) == options(begin)
-    assert options(Client.evaluate) == options(evaluate)
+    assert options(Client.evaluate) == options(question)
 
 
 def test_every_option_has_a_type_and_a_word():
