@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class Client(client.Client):
     """Measures and trains for one origin."""
 
-    # The defaults are those of `begin` and `evaluate`, which a test compares: importing them loads torch.
+    # The defaults are those of `begin` and `question`, which a test compares: importing them loads torch.
     def training(
         self,
         model: "nn.Module",
@@ -85,8 +85,7 @@ class Client(client.Client):
         the very same was asked before. A run or a saved model has its own `loss` and `tag`, a run also its
         `held_out` share, which `part` refers to; a bare module needs them. Scores are counted in `buckets`,
         by default as many as have the smallest errors: over all records those of fewer than k together with
-        their neighbours. `sample` are public rows that scale activations,
-        `bits` those of weights.
+        their neighbours. `sample` are public rows that scale activations, `bits` those of weights.
         """
         given: dict[str, Any] = {
             name: each for name, each in locals().items() if name not in ("self", "model")
