@@ -1,7 +1,7 @@
 """Test vectors: the contract for clients in every language. Those of a published version never change.
 
     python -m vectors.generate      makes v2/*.json again, from fixed randomness: the same each time
-    python -m vectors.of_helpers    makes v2/batches, answer-masks, moments and cells.json again
+    python -m vectors.of_helpers    makes batches, answer-masks, moments, cells and check-messages again
 
 docs/PROTOCOL.md says what is in each file.
 

@@ -27,7 +27,7 @@ from maskedlark.functions.function import Part
 from maskedlark.functions.moments import MomentsQuery
 from maskedlark.randomness import FixedRandomness
 from maskedlark.release import zero_sum
-from vectors import SECOND, written
+from vectors import SECOND, check_messages, written
 from vectors.good import Vectors
 
 SEED = bytes(range(32))
@@ -244,6 +244,7 @@ FILES: dict[str, Callable[[], Vectors]] = {
     "answer-masks": masks,
     "moments": moments,
     "cells": cells,
+    "check-messages": check_messages.vectors,
 }
 
 

@@ -1,11 +1,19 @@
 """The vectors in `vectors/v2` are what the generator makes, and the twins agree with every one of them."""
 
+import hashlib
+import hmac
+
 import pytest
 
+from maskedlark.errors import MaskedLarkError
 from maskedlark.functions import model, weights
+from maskedlark.release import check_messages
 from tests.twins import batches, exact, zero_sum
 from tests.unit.exact.cases import twin_network
-from vectors import SECOND, load, of_helpers
+from vectors import SECOND, documents, load, of_helpers
+from vectors.good import NOW
+
+DOCUMENTS = documents.documents()
 
 
 @pytest.mark.parametrize("name", of_helpers.FILES)
@@ -132,3 +140,49 @@ def test_cells_of_all_kinds_are_among_the_vectors():
     assert {table["cells"]["kind"] for table in tables} == {"largest", "buckets", "hash"}
     assert {table["ones"] for table in tables} == {True, False}
     assert {len(each["shares"]) for each in made} == {2, 3}
+
+
+def framed(*parts):
+    return b"".join(len(part).to_bytes(4, "big") + part for part in parts)
+
+
+def good_messages(name):
+    return [each for each in load("check-messages", SECOND) if each["document"] == name and not each["error"]]
+
+
+@pytest.mark.parametrize("name", ["two helpers, checked", "three helpers, checked"])
+def test_check_messages(name):
+    """Key, body and verdict by plain Python; the signature by the package."""
+    document, messages = DOCUMENTS[name], good_messages(name)
+    origin, total = document.origin.encode(), []
+    for place, vector in enumerate(messages):
+        bound = framed(b"maskedlark v2 check key", origin, document.digest)
+        key = hmac.digest(bytes.fromhex(vector["check_secret"]), bound, "sha256")
+        assert (vector["place"], vector["check_key"]) == (place, key.hex())
+        assert vector["key_digest"] == hashlib.sha256(key).hexdigest()
+        message = bytes.fromhex(vector["message"])
+        body = message[5 : 5 + int.from_bytes(message[1:5], "big")]
+        head = bytes([2, place]) + NOW.to_bytes(8, "big") + bytes([len(origin)]) + origin
+        head += document.digest + hashlib.sha256(key).digest()
+        rows = [
+            bytes.fromhex(name) + b"".join(int(number).to_bytes(8, "little") for number in numbers)
+            for name, numbers in zip(vector["ids"], vector["numbers"], strict=True)
+        ]
+        assert body == head + b"".join(rows)
+        found = check_messages.verify(message, document, place, hashlib.sha256(key).digest())
+        assert found.encode() == body
+        total.append([[int(number) for number in numbers] for numbers in vector["numbers"]])
+    sums = [[sum(column) for column in zip(*rows, strict=True)] for rows in zip(*total, strict=True)]
+    assert [(f * (f - 1) - g) % (2**61 - 1) == 0 for f, g in sums] == messages[0]["valid"]
+
+
+@pytest.mark.parametrize("vector", [each for each in load("check-messages", SECOND) if each["error"]])
+def test_bad_check_messages(vector):
+    with pytest.raises(MaskedLarkError) as caught:
+        check_messages.verify(
+            bytes.fromhex(vector["message"]),
+            DOCUMENTS[vector["document"]],
+            vector["place"],
+            bytes.fromhex(vector["key_digest"]),
+        )
+    assert type(caught.value).__name__ == vector["error"]

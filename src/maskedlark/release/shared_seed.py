@@ -37,11 +37,14 @@ class _Kind(NamedTuple):
     label: str
     name: str
     of: str
+    if_gone: str
+    """What to do if the key that it is sealed to is gone."""
     error: type[BadSeed]
 
 
-_SEED = _Kind(LABEL, "seed", "dataset", BadSeed)
-_CHECK_KEY = _Kind(CHECK_LABEL, "check key", "document", BadCheckKey)
+_SEED = _Kind(LABEL, "seed", "dataset", "so is the dataset, ask over newer datasets", BadSeed)
+_AGAIN = "relay a new message of the first helper, which holds the same key"
+_CHECK_KEY = _Kind(CHECK_LABEL, "check key", "document", _AGAIN, BadCheckKey)
 
 
 def _kind(dataset: bytes | None) -> _Kind:
@@ -128,19 +131,13 @@ def unseal(
     found = message.sealed[helper]
     key = keys.get(bytes.fromhex(found.key))
     if key is None:
-        raise kind.error(f"the {kind.name} is sealed to a key that is gone: {_GONE[kind.of]}")
+        raise kind.error(f"the {kind.name} is sealed to a key that is gone: {kind.if_gone}")
     try:
         return key.open(bytes.fromhex(found.seed), _info(document, dataset, helper, key.sealing))
     except CannotOpen:
         raise kind.error(
             f"the {kind.name} does not open: it was not sealed to {helper} for this {kind.of}"
         ) from None
-
-
-_GONE = {
-    "dataset": "so is the dataset, ask over newer datasets",
-    "document": "relay a new message of the first helper, which holds the same key",
-}
 
 
 def _verified(signed: SignedSeed, document: Document, kind: _Kind) -> SeedMessage:
