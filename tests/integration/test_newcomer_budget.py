@@ -15,7 +15,6 @@ from torch import nn
 from typer.testing import CliRunner
 
 from maskedlark import cli, simulate
-from maskedlark.core.purpose import Purpose
 from maskedlark.ledger.budget import SESSIONS
 from maskedlark.ledger.errors import DeltaExhausted
 from maskedlark.release.errors import TooManyRecords
@@ -79,28 +78,41 @@ def advised(line, name):
     return re.findall(rf"{name} ?= ?([0-9.e-]+)", line)[-1].rstrip(".")
 
 
-def query(world):
-    asked = ["--group-by", "campaign", "--value", "bought", "--epsilon", 1]
+def query(world, *more):
+    asked = ["--group-by", "campaign", "--value", "bought", "--epsilon", 1, *more]
     return typed("query", "--config", world.config, *asked).stdout.splitlines()[-2]
 
 
-def test_two_trainings_of_different_seeds_and_an_evaluation(world):
-    note = query(world)
-    assert "7 of 8 is left of a source's budget" in note
-    assert all(each in note for each in BOTH)
-    for run in (world.folder / "train.toml", again(world, "second", seed=3)):
-        planned, trained = typed("train", run, "--plan").stdout, typed("train", run).stdout
-        assert all(each in said for said in (planned, trained) for each in BOTH)
-        assert "left of a source's budget: ε = " in trained
-    assert "; left of a source's budget: ε = " in typed("evaluate", world.folder / "train.toml").stderr
+@pytest.fixture(scope="module", autouse=True)
+def spent(world):
+    """What was said, and what `budget` showed then: a query, two trainings of different seeds, an evaluation.
+
+    First of all, whichever test comes first.
+    """
+    said = [query(world)]
+    for run in (world.folder / "train.toml", again(world, "second", seed=3, steps=10)):
+        said += [typed("train", run, "--plan").stdout, typed("train", run).stdout]
+    evaluated = typed("evaluate", world.folder / "train.toml").stderr.splitlines()[-1]
+    shown = typed("budget", "--config", world.config).stdout
+    return said, evaluated, " ".join(shown.split()), budget(world)
+
+
+def test_two_trainings_of_different_seeds_and_an_evaluation(spent):
+    said, evaluated, _, _ = spent
+    assert all(each in line for line in said for each in BOTH)
+    assert "7 of 8 is left of a source's budget" in said[0]
+    assert all("left of a source's budget: ε = " in line for line in (said[2], said[4], evaluated))
+    assert "against everybody" in evaluated
 
 
 @pytest.mark.long
 def test_what_readme_and_tutorial_type_fits_twice(tmp_path):
     """At all defaults: query, fit, evaluate; train, evaluate. The second training has another seed."""
     with simulate.start(people(3000), tmp_path, **OPTIONS) as world:
-        for run in (world.folder / "train.toml", again(world, "second", seed=3)):
-            query(world)
+        # The same query again says what to do instead.
+        runs = {(): world.folder / "train.toml", ("--again",): again(world, "second", seed=3)}
+        for more, run in runs.items():
+            query(world, *more)
             for words in (("fit", "--explain"), ("fit",), ("evaluate",)):
                 typed(words[0], world.folder / "run.toml", *words[1:])
             for words in (("train", "--plan"), ("train",), ("evaluate",)):
@@ -109,8 +121,8 @@ def test_what_readme_and_tutorial_type_fits_twice(tmp_path):
         assert [kinds.count(each) for each in ("sums", "moments", "gradient")] == [2, 1, 2]
 
 
-def test_budget_shows_of_what_each_figure_is_and_what_spent_it(world):
-    found = budget(world)
+def test_budget_shows_of_what_each_figure_is_and_what_spent_it(spent):
+    *_, shown, found = spent
     assert [each["of"] for each in found["limits"]] == [
         "a source's budget",
         "what training may cost against the ad server",
@@ -120,7 +132,6 @@ def test_budget_shows_of_what_each_figure_is_and_what_spent_it(world):
     whole, training, _ = found["limits"]
     assert whole["spent"] == pytest.approx(training["spent"] + found["entries"][0]["epsilon"])
     assert not found["helpers_differ"]
-    shown = " ".join(typed("budget", "--config", world.config).stdout.split())
     assert "gradient of ConversionModel, 60 steps" in shown
     assert "what training may cost against the ad server with all helpers but one" in shown
 
@@ -166,16 +177,17 @@ def test_from_python_as_many_small_trainings_as_share_the_delta_and_then_it_says
     (stream,) = [each for each in budget(world)["streams"] if each["model"]]
     free = round(stream["delta_of_sessions_left"] / stream["delta_of_sessions"] * SESSIONS, 6)
     with world.client() as client:
-        for _ in range(int(free)):
-            run = training(client)
+        runs = [training(client) for _ in range(int(free))]
+        for run in runs:
             assert all(each in str(run.plan()) for each in BOTH)
-            run.sums.open()
+            run._opened()
         with pytest.raises(
             DeltaExhausted, match=r"no session fits any more, with any delta|delta = \S+ or less"
         ):
             training(client)
-        # One that is closed before its first step gives its own back.
-        run.close()
+        # Those that are closed before their first step give their own back.
+        for run in runs:
+            run.close()
         assert training(client).plan().epsilon <= 0.02
 
 
@@ -197,4 +209,3 @@ def test_a_dataset_that_is_too_large_is_not_frozen_and_several_together_are_aske
     filtered = {**total.arguments, "where": [{"key": "campaign", "among": ["spring"]}]}
     assert attacker.tries(total.model_copy(update={"arguments": filtered})) == "answered"
     assert attacker.tries(request(2, *halves)) == "answered"
-    assert Purpose.AGGREGATE in document.purposes()

@@ -107,10 +107,15 @@ def test_every_mutant_is_of_a_claim_or_of_none_for_a_reason():
         "a refusal: a helper says when what it refuses was charged before",
         "fitting: a question that was answered is not charged again",
         "fitting: earlier charges do not make another question of the same fit",
+        "evaluating: it costs half an ε unless said, not whatever the floor costs",
+        "evaluating: the same question again is not charged again",
         # These keep an ad server from errors in what it fits: no source is concerned.
         "fitting: fakes count as nothing",
         "fitting: intervals cover as often as they say",
         "fitting: models of different maps are not compared",
+        "evaluating: of a part that only helpers know, zeros are counted too",
+        "measures: where ones alone are released, a one more is a zero less",
+        "the bound: a rare label's error counts as 1, as it is once the model knows that it is rare",
         # These keep sums from leaving the field, and an origin from what it could never ask or open.
         "the field: rows of more records than it was checked for are dropped",
         "the field: one sum over more records is refused before it is charged",

@@ -237,6 +237,19 @@ class Client(ClosesOnExit):
         document, digests = self._queryable.choose(function.purpose, datasets)
         return self._price(QuerySpec(function, arguments, document, digests, noise, epsilon), CONFIDENCE)
 
+    def is_answered(
+        self,
+        function: Function,
+        arguments: Arguments,
+        datasets: Sequence[str] | None = None,
+        noise: float | None = None,
+        epsilon: float | None = None,
+    ) -> bool:
+        """Whether `ask` with `reuse` would find the answer here, and charge nothing."""
+        document, digests = self._queryable.choose(function.purpose, datasets)
+        spec = QuerySpec(function, arguments, document, digests, noise, epsilon)
+        return self._requests.answered(spec.digest()) is not None
+
     def pending(self) -> list[StoredRequest]:
         """Queries that were begun and not answered, the oldest first."""
         return self._requests.pending()

@@ -29,7 +29,7 @@ bench: Measure how fast one part is. Needs a clone of the repository.
 """
 _COMMANDS = dict(line.split(": ", 1) for line in _LIST.splitlines())
 """The short help of each command, in the order of use."""
-_MODULES = {"evaluate": "train", "predict": "fit", "experiment": "bench"}
+_MODULES = {"predict": "fit", "experiment": "bench"}
 """Modules of commands that have another name."""
 EXIT_CODES = (
     "Exit codes: 0 done; 1 refused: the line says what to do; 2 the command line is wrong; 3 the budget does "

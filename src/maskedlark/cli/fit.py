@@ -61,7 +61,8 @@ def fit(
     charged = not any(model.answered_.request in each.receipt for each in before)
     line = f"charged ε = {paid.charged_epsilon:.4g} against everybody"
     if not charged:
-        line = f"already fitted: nothing was charged (it was ε = {paid.charged_epsilon:.3g} then)"
+        paid_then = f"ε = {paid.charged_epsilon:.4g} against everybody"
+        line = f"already fitted: nothing was charged (it was {paid_then} then)"
     fields = {
         "out": str(recipe.out),
         "charged": charged,

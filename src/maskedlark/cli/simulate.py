@@ -64,9 +64,18 @@ def simulate(
     epsilon: Annotated[
         float, Option(min=0, help="What one person may cost, in all that is ever asked.")
     ] = simulation.EPSILON,
+    delta: Annotated[
+        float | None, Option(min=0, help="The δ of all that; half of it is for training. Else 2e-05 or less.")
+    ] = None,
     fakes: Annotated[
         float, Option(min=0, max=1, help="How many people's browsers send a fake too.")
     ] = simulation.FAKE_RATE,
+    psi: Annotated[
+        float | None, Option(min=0, help="The bound on a gradient; else from the rows' length.")
+    ] = None,
+    centre: Annotated[
+        bool, Option("--centre", help="Draft a model that centres its rows: less noise, more to send.")
+    ] = False,
     processes: Annotated[int, Option(min=1, help="That make reports.")] = 2,
     as_json: Annotated[
         bool, Option("--json", help="For programs: one JSON object, once it is ready.")
@@ -90,7 +99,10 @@ def simulate(
             helpers=helpers,
             k=k,
             epsilon=epsilon,
+            delta=delta,
             fake_rate=fakes,
+            psi=psi,
+            centre=centre,
             processes=processes,
             say=lambda line: typer.echo(line, err=True),
         ) as started,
@@ -164,7 +176,8 @@ def hints(started: Simulation, folder: Path) -> Iterator[str]:
         yield from (f"{query} --explain", query)
     if started.encoder:
         yield from (f"  maskedlark fit {recipe} --explain", f"  maskedlark fit {recipe}")
-        yield f"  maskedlark evaluate {recipe}\n\nOr any PyTorch model, by private gradients:\n"
+        yield from (f"  maskedlark evaluate {recipe} --plan", f"  maskedlark evaluate {recipe}")
+        yield "\nOr any PyTorch model, by private gradients:\n"
         yield from (f"  maskedlark train {steps} --plan", f"  maskedlark train {steps}")
-        yield f"  maskedlark evaluate {steps}"
+        yield f"  maskedlark evaluate {steps} --recalibrate"
     yield "\nCtrl-C stops all of it; the same command carries on, and nobody reports twice."

@@ -6,7 +6,7 @@ Helpers run this; the ad server too, for its own rows: cells are the same to the
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -110,6 +110,23 @@ def cells(
     return [found[number] for number in range(len(partitions))]
 
 
+def outputs(
+    network: Network,
+    weights: Quantised,
+    features: NDArray[np.uint8],
+    *,
+    device: str | torch.device = "cpu",
+) -> NDArray[np.float64]:
+    """The network's outputs (n, outputs) in reals, as helpers compare them with edges. Without dropout."""
+    blocks = [np.empty((0, network.layers[-1].linear.outputs))]
+
+    def keep(sums: Tensor, exponent: int) -> None:
+        blocks.append(sums.double().mul(2.0**-exponent).cpu().numpy())
+
+    _each_block(network, weights, features, devices.ready(device), keep)
+    return np.concatenate(blocks)
+
+
 def _of_outputs(
     network: Network,
     weights: Quantised,
@@ -117,18 +134,32 @@ def _of_outputs(
     partitions: dict[int, OfOutputs],
     place: torch.device,
 ) -> dict[int, Cells]:
+    blocks: dict[int, list[Cells]] = {number: [np.empty(0, np.int64)] for number in partitions}
+
+    def keep(sums: Tensor, exponent: int) -> None:
+        for number, partition in partitions.items():
+            blocks[number].append(partition.of(sums, exponent))
+
+    _each_block(network, weights, features, place, keep)
+    return {number: np.concatenate(own) for number, own in blocks.items()}
+
+
+def _each_block(
+    network: Network,
+    weights: Quantised,
+    features: NDArray[np.uint8],
+    place: torch.device,
+    keep: Callable[[Tensor, int], None],
+) -> None:
+    """Call `keep` with the output layer's sums of every block, integers of an exponent."""
     check_features(network, features)
     layout = forward_layout(network, weights)
     forward, exponent = Forward(layout, place), layout.layers[-1].sum_exponent
     widest = max(max(layer.linear.inputs, layer.linear.outputs) for layer in network.layers)
     block = max(1, min(BLOCK, _AT_ONCE // widest))
-    blocks: dict[int, list[Cells]] = {number: [np.empty(0, np.int64)] for number in partitions}
     with devices.exact(place):
         for start in range(0, len(features), block):
-            sums = forward.sums(devices.tensor(features[start : start + block], place))
-            for number, partition in partitions.items():
-                blocks[number].append(partition.of(sums, exponent))
-    return {number: np.concatenate(own) for number, own in blocks.items()}
+            keep(forward.sums(devices.tensor(features[start : start + block], place)), exponent)
 
 
 def counts(of: Cells, masks: FieldArray, columns: Cells, shape: tuple[int, int]) -> FieldArray:

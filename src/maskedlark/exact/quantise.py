@@ -66,6 +66,14 @@ def quantise(
     return Quantised(values, tuple(exponents), activations, bits)
 
 
+def dequantise(network: Network, weights: Quantised) -> dict[str, NDArray[np.float64]]:
+    """The numbers that quantised weights stand for, by name."""
+    return {
+        entry.name: weights.values[entry.place].reshape(entry.shape).astype(np.float64) * 2.0**-exponent
+        for entry, exponent in zip(network.parameters, weights.exponents, strict=True)
+    }
+
+
 def _quantise_into(
     values: NDArray[np.int16], entry: Parameter, parameters: FloatArrays, bits: int, most: int
 ) -> int:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from maskedlark.fitting.estimators import LogisticRegression as LogisticRegression
     from maskedlark.fitting.estimators import PoissonRegressor as PoissonRegressor
     from maskedlark.fitting.evaluating import evaluate as evaluate
+    from maskedlark.fitting.evaluating import evaluation as evaluation
+    from maskedlark.fitting.evaluating import recalibrated as recalibrated
     from maskedlark.fitting.saving import load as load
 
 _HOMES = {
@@ -23,7 +25,9 @@ _HOMES = {
     "PoissonRegressor": "estimators",
     "compare": "comparing",
     "evaluate": "evaluating",
+    "evaluation": "evaluating",
     "load": "saving",
+    "recalibrated": "evaluating",
 }
 __all__ = [
     "CellLabels",
@@ -32,7 +36,9 @@ __all__ = [
     "PoissonRegressor",
     "compare",
     "evaluate",
+    "evaluation",
     "load",
+    "recalibrated",
 ]
 
 

@@ -14,14 +14,13 @@ import numpy as np
 
 from maskedlark.adserver.client import Client
 from maskedlark.adserver.combining import Answered
-from maskedlark.dp import accountant, intervals
-from maskedlark.errors import BadArguments, NotDeclared
+from maskedlark.dp import intervals
+from maskedlark.errors import BadArguments
 from maskedlark.exact.losses import BinaryCrossEntropy, Loss, SoftmaxCrossEntropy, SquaredError
 from maskedlark.exact.moments import Representation
 from maskedlark.features.encoder import Encoder
 from maskedlark.fitting import design, maps
 from maskedlark.fitting.design import Assumed, Experiment, Reference
-from maskedlark.fitting.errors import RowsDoNotFit
 from maskedlark.fitting.glm import LOGISTIC, POISSON, SOFTMAX, Family
 from maskedlark.fitting.maps import Bytes, Floats, Map
 from maskedlark.functions import model as described
@@ -31,6 +30,7 @@ from maskedlark.ledger.budget import Account
 from maskedlark.parameters.document import Document
 from maskedlark.parameters.settings import Label, Mechanism, TrainedModel
 from maskedlark.training.predictor import check_encoder
+from maskedlark.training.public_rows import encoded, fake_rate, first_noise
 
 FRACTION = 16
 MAX_COEFFICIENTS = 10_000
@@ -261,32 +261,6 @@ def arguments(tag: str, label: int, phi: Representation) -> dict[str, Any]:
     return asked.model_dump(mode="json")
 
 
-def fake_rate(document: Document, tag: str) -> float:
-    """How many fakes of a model accompany a source: one of all decoys is drawn, whatever its tag."""
-    tags = [decoy.tag for decoy in document.decoys if decoy.tag is not None]
-    return document.fake_rate * tags.count(tag) / max(1, len(tags))
-
-
-def encoded(table: Any, encoder: Encoder | None, width: int) -> Bytes:  # noqa: ANN401 - as above
-    """Rows as the bytes that browsers sent."""
-    if isinstance(table, np.ndarray) and table.dtype.names is None:
-        if table.dtype != np.uint8 or table.ndim != 2:
-            raise RowsDoNotFit(
-                f"an array of {table.dtype} and {table.ndim} dimensions: give encoded bytes, uint8 (n, "
-                f"{width}), or a table of named columns with its encoder"
-            )
-        rows = table
-    elif encoder is None:
-        raise RowsDoNotFit("give encoder=, the one that made browsers' bytes, or rows as uint8 (n, features)")
-    else:
-        rows = encoder.encode(table)
-    if not len(rows):
-        raise RowsDoNotFit("the table has no rows")
-    if rows.shape[1] != width:
-        raise RowsDoNotFit(f"the model takes {width} bytes a row, these have {rows.shape[1]}")
-    return np.ascontiguousarray(rows)
-
-
 def real_rows(phi: Representation, rows: Bytes) -> tuple[Floats, Floats]:
     """φ of rows in reals, with the constant, and their clip factors."""
     numbers, factors = phi.rows(rows)
@@ -323,18 +297,3 @@ def family_of(declared: TrainedModel, place: int, family: Family | None) -> Fami
     if found is POISSON and low < 0:
         raise BadArguments(f"a Poisson model takes labels of 0 or more, and this one goes down to {low}")
     return found
-
-
-def first_noise(
-    document: Document, function: str, tag: str, noise: float | None, epsilon: float | None
-) -> float:
-    """The noise of a first release at this ε: earlier charges must not make another question of it."""
-    mechanism = document.mechanism(function)
-    if epsilon is None or noise is not None:
-        return mechanism.noise_floor if noise is None else noise
-    account = Account(document)
-    try:
-        least = accountant.noise_for(mechanism.kind, 1, epsilon, account.delta(tag), mixed=account.mixed)
-    except NotDeclared:
-        raise BadArguments(f"no noise makes a release cost only ε = {epsilon:g}") from None
-    return max(least, mechanism.noise_floor)

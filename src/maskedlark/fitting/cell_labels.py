@@ -45,6 +45,7 @@ from maskedlark.functions.cells import (
 from maskedlark.parameters.document import Document
 from maskedlark.release.errors import TooFewRecords
 from maskedlark.training.predictor import check_encoder
+from maskedlark.training.public_rows import encoded, fake_rate, first_noise
 
 SIZE = 6
 """Records of a cell, in deviations of the noise in one of its counts. Found on MNIST; flat around it."""
@@ -77,7 +78,7 @@ class CellQuestion:
     @property
     def real_records(self) -> float:
         """How many of the helpers' records are expected to be real."""
-        return self.records / (1 + asking.fake_rate(self.document, self.estimator.tag))
+        return self.records / (1 + fake_rate(self.document, self.estimator.tag))
 
     @property
     def behind(self) -> float:
@@ -247,7 +248,7 @@ class CellLabels(ClassifierMixin, Released):  # type: ignore[misc]
     def predict_proba(self, X: Any) -> Soft:  # noqa: ANN401, N803
         """The mean soft label of the nearest rows of `fit`: (n, classes)."""
         check_is_fitted(self)
-        rows = asking.encoded(X, self.encoder, self.n_features_in_)
+        rows = encoded(X, self.encoder, self.n_features_in_)
         neighbours = min(max(1, self.neighbours), len(self._known[0]))
         return soft_labels.nearest_mean(*self._known, self.space_.points(rows), neighbours)
 
@@ -262,8 +263,8 @@ class CellLabels(ClassifierMixin, Released):  # type: ignore[misc]
         declared = document.trained(self.tag)
         asking.family_of(declared, self.label, None)
         check_encoder(declared, self.encoder)
-        noise = asking.first_noise(document, Cells.name, self.tag, self.noise, self.epsilon)
-        rows = asking.encoded(table, self.encoder, described.byte_features(document, self.tag))
+        noise = first_noise(document, Cells.name, self.tag, self.noise, self.epsilon)
+        rows = encoded(table, self.encoder, described.byte_features(document, self.tag))
         if self.neighbours < 0:
             raise BadArguments("neighbours= is 0 or more; with 0 labels are not smoothed")
         records = self.client.records(document, digests, self.tag)

@@ -17,13 +17,14 @@ from maskedlark.errors import BadArguments
 from maskedlark.exact.moments import Representation
 from maskedlark.exact.network import Layer, Linear, Network
 from maskedlark.exact.operations import Identity
-from maskedlark.exact.quantise import quantise
+from maskedlark.exact.quantise import dequantise, quantise
 from maskedlark.fitting import glm, maps
-from maskedlark.fitting.asking import FRACTION, arguments, encoded, fake_rate, real_rows
+from maskedlark.fitting.asking import FRACTION, arguments, real_rows
 from maskedlark.fitting.fitted import FittedModel
 from maskedlark.fitting.maps import Bytes, Floats
 from maskedlark.functions import weights
 from maskedlark.functions.moments import Moments
+from maskedlark.training.public_rows import encoded, fake_rate
 
 _RIDGE = 0.01
 """Of the whitening of scores: models that nearly agree are told apart."""
@@ -141,10 +142,7 @@ def _extended(
     weight, bias, exponent = maps.whitened(scores, _RIDGE, maps.MAX_WEIGHTS)
     theta = np.concatenate([each.model_.theta for each in models])
     sent, network = phi.weights, phi.network
-    known = {
-        entry.name: sent.values[entry.place].reshape(entry.shape) * 2.0**-scale
-        for entry, scale in zip(network.parameters, sent.exponents, strict=True)
-    }
+    known = dequantise(network, sent)
     outputs, width = network.layers[-1].linear.outputs, len(theta)
     layers = (
         *network.layers[:-1],

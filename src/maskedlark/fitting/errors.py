@@ -1,10 +1,4 @@
-"""Errors and warnings of fitting."""
-
-from maskedlark.errors import NotDeclared
-
-
-class RowsDoNotFit(NotDeclared):
-    """Rows that the model cannot be fitted to or asked about: another width or type, or none at all."""
+"""Warnings of fitting."""
 
 
 class RowsDiffer(UserWarning):

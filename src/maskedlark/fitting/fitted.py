@@ -10,9 +10,10 @@ from scipy.stats import norm
 from maskedlark.errors import BadArguments
 from maskedlark.exact.moments import Representation
 from maskedlark.features.encoder import Encoder
-from maskedlark.fitting.asking import encoded, real_rows
+from maskedlark.fitting.asking import real_rows
 from maskedlark.fitting.glm import Family
 from maskedlark.fitting.maps import Floats
+from maskedlark.training.public_rows import encoded
 
 
 @dataclass(frozen=True, eq=False)

@@ -51,11 +51,12 @@ class Recipe(PartyConfig):
 
 
 def is_fit(path: Path) -> bool:
-    """Whether a file describes a fit, which reads a table; else a run by gradients, or nothing readable."""
+    """Whether a file describes a fit, which has a table and no steps; else a run, or nothing readable."""
     try:
-        return "table" in tomllib.loads(path.read_text())
+        said = tomllib.loads(path.read_text())
     except (OSError, ValueError, RecursionError):
         return False
+    return "table" in said and "steps" not in said
 
 
 def read(path: Path) -> Recipe:

@@ -101,7 +101,10 @@ def start(
     helpers: int = 2,
     k: int | None = None,
     epsilon: float = EPSILON,
+    delta: float | None = None,
     fake_rate: float = FAKE_RATE,
+    psi: float | None = None,
+    centre: bool = False,
     processes: int = 1,
     progress: bool | None = None,
     say: Say | None = None,
@@ -111,8 +114,11 @@ def start(
 
     `values` are integers with their public bounds; `label` is 0 or 1. Features are all other columns, keys
     too, unless named or left out; dates and what names each row are left out unless named. `kinds` says how
-    some become bytes: `{"region": OneHot()}`. By default k is 100, and less below 1,000 rows. `epsilon` is
-    the lifetime budget of a source. With a folder used before it resumes, and nothing is reported twice.
+    some become bytes: `{"region": OneHot()}`. By default k is 100, and less below 1,000 rows. `epsilon`
+    and `delta` are the lifetime budget of a source. `psi` bounds a record's gradient; by default it follows
+    from the length of the rows, without labels. `centre` drafts a model whose first layer centres them, which
+    shortens them: less noise, and more to send. With a folder used before it resumes, and nothing is reported
+    twice.
     """
     wanted = ColumnRoles(
         tuple([keys] if isinstance(keys, str) else keys),
@@ -124,7 +130,7 @@ def start(
         drop_unlabelled,
     )
     people = read_users(table, wanted, encoder)
-    said = drafts.chosen(people.size, k, epsilon, fake_rate)
+    said = drafts.chosen(people.size, k, epsilon, fake_rate, delta, psi, centre)
     shown = sys.stderr.isatty() if progress is None else progress
     with ExitStack() as stack:
         place = _place(folder, stack)
@@ -139,7 +145,7 @@ def start(
             frozen = Reporting(running, people, tag, processes, shown).run(client)
         if people.encoder is not None:
             records = frozen[Purpose.TRAIN].records or 0
-            drafts.hand_over(place, running.document, tag, records, people)
+            drafts.hand_over(place, running.document, tag, records, people, centre)
         made = Simulation(running, people.encoder, frozen, stack.pop_all())
     atexit.register(made.stop)
     return made
@@ -162,9 +168,10 @@ def _tell(people: Users, said: Declared, say: Say | None) -> None:
         return
     for line in (*people.notes, *people.leaks, *feature_table(people)):
         say(line)
+    training = f", training ε = {said.training}" if people.encoder else ""
     say(
-        f"declared: k = {said.k}; a source may cost ε = {said.epsilon:g}, δ = {2 * said.delta:g}; "
-        f"{said.fake_rate:.0%} fakes"
+        f"declared: k = {said.k}; a source may cost ε = {said.epsilon:g} against the ad server, "
+        f"δ = {2 * said.delta:g}{training}; {said.fake_rate:.0%} fakes"
     )
 
 

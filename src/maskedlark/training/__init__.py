@@ -10,15 +10,35 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from maskedlark.training.begin import begin
+    from maskedlark.training.centring import centred
     from maskedlark.training.client import Client
+    from maskedlark.training.gradient_norms import gradient_bound
     from maskedlark.training.network import read_onnx
     from maskedlark.training.plan import TrainingPlan
     from maskedlark.training.predictor import Predictor, load
     from maskedlark.training.training import Step, Training
 
-_HOMES = {"Step": "training", "TrainingPlan": "plan", "load": "predictor", "read_onnx": "network"}
+_HOMES = {
+    "Step": "training",
+    "TrainingPlan": "plan",
+    "centred": "centring",
+    "gradient_bound": "gradient_norms",
+    "load": "predictor",
+    "read_onnx": "network",
+}
 """Modules of names that have another name."""
-__all__ = ["Client", "Predictor", "Step", "Training", "TrainingPlan", "begin", "load", "read_onnx"]
+__all__ = [
+    "Client",
+    "Predictor",
+    "Step",
+    "Training",
+    "TrainingPlan",
+    "begin",
+    "centred",
+    "gradient_bound",
+    "load",
+    "read_onnx",
+]
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever has that name

@@ -20,7 +20,7 @@ from maskedlark.functions import weights
 from maskedlark.functions.gradient import Gradient, GradientSteps
 from maskedlark.ledger.budget import Entry
 from maskedlark.release.messages import SessionRequest
-from maskedlark.training import checkpoint
+from maskedlark.training import checkpoint, gradient_norms
 from maskedlark.training import network as networks
 from maskedlark.training import plan as plans
 from maskedlark.training.checkpoint import Run
@@ -78,7 +78,15 @@ def begin(
     room = state.room(tag, digests)
     course = plans.session_charge(document, tag, drawn, steps, target, records, room)
     traffic = helpers * (weights.size(network, bits) + field.BYTES * network.size)
-    planned = TrainingPlan(course, drawn, steps, records, clip.psi, network.size, helpers, traffic)
+    typical = None
+    if sample is not None and len(sample):
+        spaces = [label.space().values for label in document.trained(tag).labels][: len(network.losses)]
+        start = networks.parameters(network, model)
+        typical = gradient_norms.typical(network, start, sample, spaces, clip.norm)
+    fixed = sum(each.numel() for each in model.parameters() if not each.requires_grad)
+    planned = TrainingPlan(
+        course, drawn, steps, records, clip.psi, network.size, helpers, traffic, typical, fixed
+    )
     sent = described.describe(network, fraction, depth)
     sent.check(document, tag)
     request = SessionRequest(

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from maskedlark.features.encoder import Encoder
-    from maskedlark.training.evaluating import Evaluated
+    from maskedlark.training.evaluating import Evaluated, Evaluation
     from maskedlark.training.predictor import Predictor
     from maskedlark.training.training import Training
 
@@ -65,13 +65,14 @@ class Client(client.Client):
     def evaluate(
         self,
         model: "Training | Predictor | nn.Module",
+        table: Any = None,  # noqa: ANN401 - any table, or bytes
         *,
         loss: str | Sequence[str] | None = None,
         tag: str | None = None,
         datasets: Sequence[str] | None = None,
         part: Literal["all", "held_out", "training"] = "all",
         held_out: float | None = None,
-        buckets: int = 20,
+        buckets: int | None = None,
         noise: float | None = None,
         epsilon: float | None = None,
         sample: "NDArray[np.uint8] | None" = None,
@@ -79,15 +80,26 @@ class Client(client.Client):
     ) -> "Evaluated":
         """How good a model is on frozen `datasets`, with error bars. Charged as one release per label.
 
-        A run or a saved model has its own `loss` and `tag`, a run also its `held_out` share, which `part`
-        refers to; a bare module needs them. Scores are counted in `buckets`: over all records those of fewer
-        than k together with their neighbours. `epsilon` is the most that it may cost, `noise` how noisy it
-        is; else the least noise that the document allows. `sample` are public rows that scale activations,
+        `table`: the ad server's own rows, of everybody whose report is in the datasets: errors are smaller,
+        and known beforehand. It costs ε = 0.5, or at most `epsilon`, or what `noise` costs, and nothing if
+        the very same was asked before. A run or a saved model has its own `loss` and `tag`, a run also its
+        `held_out` share, which `part` refers to; a bare module needs them. Scores are counted in `buckets`,
+        by default as many as have the smallest errors: over all records those of fewer than k together with
+        their neighbours. `sample` are public rows that scale activations,
         `bits` those of weights.
         """
         given: dict[str, Any] = {
             name: each for name, each in locals().items() if name not in ("self", "model")
         }
-        from maskedlark.training.evaluating import evaluate  # noqa: PLC0415 - as above
+        return self.evaluation(model, **given).ask()
 
-        return evaluate(self, model, **given)
+    def evaluation(
+        self,
+        model: "Training | Predictor | nn.Module",
+        table: Any = None,  # noqa: ANN401 - as above
+        **options: Any,  # noqa: ANN401 - those of `evaluate`
+    ) -> "Evaluation":
+        """The same before it is asked: `plan()` says what it costs and its error bars, and spends nothing."""
+        from maskedlark.training.evaluating import question  # noqa: PLC0415 - measuring needs no torch
+
+        return question(self, model, table, **options)

@@ -1,6 +1,6 @@
 """Errors of training runs."""
 
-from maskedlark.errors import BadArguments, DecodeError, MaskedLarkError
+from maskedlark.errors import BadArguments, DecodeError, MaskedLarkError, NotDeclared
 
 
 class OtherRun(MaskedLarkError):
@@ -21,3 +21,7 @@ class BadRun(MaskedLarkError):
 
 class NotAModel(DecodeError):
     """A file that is no model saved by us."""
+
+
+class RowsDoNotFit(NotDeclared):
+    """Rows that a model cannot be fitted to or asked about: another width or type, or none at all."""

@@ -1,12 +1,17 @@
 """How good a model is, on labels that nobody holds: one private query, and measures with error bars.
 
-evaluated = client.evaluate(training, part="held_out")
+evaluated = client.evaluate(training, people, epsilon=0.5)
 print(evaluated)                     AUC, log-loss, accuracy of every label, and how far noise puts them off
 evaluated.labels[0].calibration()    for every bucket of predicted probability: how often it came true
+evaluated.recalibrated(training)     the model with its intercept and slope set right, which costs nothing
+
+With `people`, the ad server's own rows, buckets are quantiles of their scores, and only ones are counted.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -14,29 +19,29 @@ from numpy.typing import NDArray
 from torch import nn
 
 from maskedlark.adserver.client import Client
-from maskedlark.adserver.combining import Answered, Combined
-from maskedlark.core.labels import LabelSpace
+from maskedlark.adserver.combining import Answered
 from maskedlark.dp import intervals
 from maskedlark.errors import BadArguments
-from maskedlark.exact.losses import BinaryCrossEntropy, Loss, SoftmaxCrossEntropy
+from maskedlark.exact import cells as exact
+from maskedlark.exact.losses import BinaryCrossEntropy, SoftmaxCrossEntropy
 from maskedlark.exact.network import Network
 from maskedlark.exact.quantise import Quantised
 from maskedlark.functions import model as described
 from maskedlark.functions import weights
-from maskedlark.functions.cells import (
-    Cells,
-    CellsArguments,
-    DescribedBuckets,
-    DescribedLargest,
-    DescribedTable,
-)
+from maskedlark.functions.cells import Cells, CellsArguments, CellTable
+from maskedlark.parameters.document import Document
 from maskedlark.training import network as networks
 from maskedlark.training import plan as plans
-from maskedlark.training.metrics import Binary, Classes, LabelMeasures, Values
+from maskedlark.training import public_rows, recalibrating, score_buckets
+from maskedlark.training.evaluation_plan import EvaluationPlan
+from maskedlark.training.metrics import LabelMeasures
 from maskedlark.training.predictor import Predictor, check_encoder
+from maskedlark.training.public_rows import Bytes
+from maskedlark.training.score_buckets import LabelTable
 from maskedlark.training.training import Training
 
-BUCKETS = 20
+EPSILON = 0.5
+"""What an evaluation may cost, unless said."""
 BITS = 16
 """Evaluations use wider weights than steps, closer to the model's own."""
 
@@ -55,29 +60,191 @@ class Evaluated:
         named = [f"label {place}: {each}" for place, each in enumerate(self.labels)]
         return "\n".join(named) if len(named) > 1 else str(self.labels[0])
 
+    def recalibrated(self, model: Training | Predictor) -> Predictor:
+        """A copy of the model that was evaluated, with intercept and slope from this histogram.
+
+        It is post-processing of what was released: it costs nothing and asks nobody.
+        """
+        predictor = model.predictor() if isinstance(model, Training) else model
+        return recalibrating.predictor(predictor, recalibrating.of_labels(self.labels))
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """One question about a network with these weights. Nothing is asked or charged until `ask`."""
+
+    client: Client
+    tag: str
+    network: Network
+    sent: Quantised
+    rows: Bytes | None = None
+    """Of the ad server: everybody whose report is in the datasets."""
+    buckets: int | None = None
+    part: Which = "all"
+    held_out: float = 0.0
+    datasets: Sequence[str] | None = None
+    noise: float | None = None
+    epsilon: float | None = None
+
+    def __post_init__(self) -> None:
+        none = self.buckets is not None and self.buckets < 1
+        plans.refuse((none, "a score is in one of 1 or more buckets"))
+        if self.noise is None and self.epsilon is None:
+            object.__setattr__(self, "epsilon", EPSILON)
+
+    @cached_property
+    def document(self) -> Document:
+        """Of the datasets."""
+        return self._frozen[0]
+
+    @cached_property
+    def _frozen(self) -> tuple[Document, tuple[bytes, ...]]:
+        return self.client.frozen_to_train(self.datasets)
+
+    @cached_property
+    def records(self) -> int:
+        """The helpers', with fakes, in all parts."""
+        return self.client.records(*self._frozen, self.tag)
+
+    @property
+    def real_records(self) -> float:
+        """How many of them are expected to be real."""
+        return self.records / (1 + public_rows.fake_rate(self.document, self.tag))
+
+    @property
+    def _share(self) -> float:
+        """The part's, of all records."""
+        return {"all": 1.0, "held_out": self.held_out, "training": 1 - self.held_out}[self.part]
+
+    @cached_property
+    def tables(self) -> tuple[LabelTable, ...]:
+        """One per label, cut without labels."""
+        declared = self.document.trained(self.tag)
+        spaces = [label.space() for label in declared.labels]
+        outputs = None if self.rows is None else exact.outputs(self.network, self.sent, self.rows)
+        changed = declared.feature_noise is not None or declared.randomised_response is not None
+        made = []
+        for place, (loss, columns, space) in enumerate(
+            zip(self.network.losses, self.network.columns, spaces, strict=False)
+        ):
+            count = score_buckets.BUCKETS if self.buckets is None else self.buckets
+            if outputs is None or self.rows is None:
+                edges = score_buckets.evenly(loss, space, count)
+                made.append(LabelTable(loss, space, place, columns.start, edges, None, 1.0, None))
+                continue
+            behind = self.real_records * self._share / len(self.rows)
+            # Over a part, or of features that browsers changed, nobody but helpers knows a bucket's records.
+            ones = self.part == "all" and not changed and space.values == (0, 1)
+            alone = self._total_error() if ones and isinstance(loss, BinaryCrossEntropy) else None
+            table = LabelTable(loss, space, place, columns.start, (), outputs[:, columns], behind, alone)
+            if isinstance(loss, BinaryCrossEntropy) and self.buckets is None:
+                table = table.finest(self.deviation(table, self._first_noise), self.document.k)
+            elif not isinstance(loss, SoftmaxCrossEntropy):
+                table = table.cut(count)
+            made.append(table)
+        return tuple(made)
+
+    def _total_error(self) -> float:
+        """The deviation of the number of real records, as a share: nobody knows how many fakes there are."""
+        rate = public_rows.fake_rate(self.document, self.tag)
+        return math.sqrt(rate * (1 - rate) / max(self.real_records, 1.0)) / (1 + rate)
+
+    @cached_property
+    def _first_noise(self) -> float:
+        """By which buckets are chosen, whatever was charged before: the same question has the same bytes."""
+        return public_rows.first_noise(self.document, Cells.name, self.tag, self.noise, self.epsilon)
+
+    def deviation(self, table: LabelTable, noise: float) -> float:
+        """The deviation of all helpers' noise in one number."""
+        partition = table.described.cells.partition()
+        column = CellTable(table.place, table.space, partition, table.ones).column(1)
+        kind = self.document.mechanism(Cells.name).kind
+        return intervals.standard_error(kind, noise, column.sensitivity, len(self.document.helpers))
+
+    @cached_property
+    def arguments(self) -> dict[str, Any]:
+        """As helpers get them."""
+        return CellsArguments(
+            tag=self.tag,
+            model=described.describe(self.network),
+            weights=weights.to_text(self.sent),
+            tables=tuple(table.described for table in self.tables),
+            part=self.part,
+            held_out=self.held_out,
+        ).model_dump(mode="json")
+
+    @property
+    def _asked(self) -> tuple[Cells, dict[str, Any], Sequence[str] | None, float | None, float | None]:
+        return Cells(), self.arguments, self.datasets, self.noise, self.epsilon
+
+    def plan(self) -> EvaluationPlan:
+        """What it would cost, and the error bars that it would have. Spends nothing."""
+        price = self.client.price(*self._asked)
+        expected = [
+            None if table.outputs is None else table.expected(self.deviation(table, price.noise))
+            for table in self.tables
+        ]
+        deviations = tuple(self.deviation(table, price.noise) for table in self.tables)
+        counts = tuple(table.described.cells.partition().count for table in self.tables)
+        rows = None if self.rows is None else len(self.rows)
+        return EvaluationPlan(
+            price, self.part, counts, deviations, tuple(expected), rows, self.records, self.real_records
+        )
+
+    def is_answered(self) -> bool:
+        """Whether the very same was answered before, so that `ask` charges nothing."""
+        return self.client.is_answered(*self._asked)
+
+    def ask(self) -> Evaluated:
+        """The release: charged once, however often the same is asked."""
+        answered = self.client.ask(*self._asked, reuse=True)
+        labels = []
+        for table, own in zip(self.tables, answered.tables, strict=True):
+            deviation = self.deviation(table, answered.noise)
+            counts = table.described.dense(own.rows, own.columns[0]).astype(np.float64)
+            # Of a table by cell, a row is a run of buckets, and is named by its first.
+            first = np.array([row[0] for row in own.rows], np.intp) if own.plan.by else None
+            labels.append(table.measured(counts, deviation, first))
+        return Evaluated(tuple(labels), answered)
+
 
 def evaluate(
     client: Client,
     model: Training | Predictor | nn.Module,
+    table: Any = None,  # noqa: ANN401 - any table, or bytes
+    **options: Any,  # noqa: ANN401 - of `question`
+) -> Evaluated:
+    """Ask helpers for histograms of (score bucket, label), and measure. Charged as one release per label.
+
+    It costs ε = 0.5 unless `epsilon` or `noise` says otherwise, and nothing if the same was asked before.
+    """
+    return question(client, model, table, **options).ask()
+
+
+def question(
+    client: Client,
+    model: Training | Predictor | nn.Module,
+    table: Any = None,  # noqa: ANN401 - as above
     *,
     loss: str | Sequence[str] | None = None,
     tag: str | None = None,
     datasets: Sequence[str] | None = None,
     part: Which = "all",
     held_out: float | None = None,
-    buckets: int = BUCKETS,
+    buckets: int | None = None,
     noise: float | None = None,
     epsilon: float | None = None,
     sample: NDArray[np.uint8] | None = None,
     bits: int = BITS,
-) -> Evaluated:
-    """Ask helpers for histograms of (score bucket, label), and measure. Charged as one release per label.
+) -> Evaluation:
+    """The question of an evaluation: `plan` prices it, `ask` asks it.
 
-    Over all records buckets of fewer than k are counted together with their neighbours, and records whose
-    likeliest class is that of fewer than k are left out. A run or a saved model has its own loss and tag, a
-    run also its held-out share; a bare module needs them.
+    `table`: the ad server's own rows; with it errors are smaller, and known beforehand. Over all records
+    buckets of fewer than k are counted together with their neighbours, and records whose likeliest class is
+    that of fewer than k are left out. A run or a saved model has its own loss and tag, a run also its
+    held-out share; a bare module needs them.
     """
-    asked, share, rows = _asked(model, loss, tag)
+    asked, share, scaling = _asked(model, loss, tag)
     share = 0.0 if part == "all" else share if held_out is None else held_out
     lacking = part != "all" and not 0 < share < 1
     plans.refuse((lacking, f"part={part!r} goes with held_out, the share that the run kept out of batches"))
@@ -85,40 +252,9 @@ def evaluate(
     check_encoder(document.trained(asked.tag), asked.encoder)
     features = described.byte_features(document, asked.tag)
     network = networks.network(asked.model, networks.losses(asked.loss, asked.model), features)
-    sent = networks.quantised(network, asked.model, rows if sample is None else sample, bits)
-    options = {"datasets": datasets, "noise": noise, "epsilon": epsilon}
-    return measure(client, asked.tag, network, sent, buckets, part, share, **options)
-
-
-def measure(
-    client: Client,
-    tag: str,
-    network: Network,
-    sent: Quantised,
-    buckets: int = BUCKETS,
-    part: Which = "all",
-    held_out: float = 0.0,
-    **options: Any,  # noqa: ANN401 - datasets, noise and epsilon of `client.ask`
-) -> Evaluated:
-    """Ask helpers for histograms of this network with these weights, and measure."""
-    plans.refuse((buckets < 1, "a score is in one of 1 or more buckets"))
-    document, _ = client.frozen_to_train(options.get("datasets"))
-    spaces = [label.space() for label in document.trained(tag).labels]
-    labels = enumerate(zip(network.losses, network.columns, spaces, strict=False))
-    arguments = CellsArguments(
-        tag=tag,
-        model=described.describe(network),
-        weights=weights.to_text(sent),
-        tables=tuple(
-            DescribedTable(label=label, cells=_cells(loss, columns.start, space, buckets))
-            for label, (loss, columns, space) in labels
-        ),
-        part=part,
-        held_out=held_out,
-    )
-    answered = client.ask(Cells(), arguments.model_dump(mode="json"), **options)
-    each_label = zip(network.losses, spaces, arguments.tables, answered.tables, strict=True)
-    return Evaluated(tuple(_measured(answered, *each) for each in each_label), answered)
+    sent = networks.quantised(network, asked.model, scaling if sample is None else sample, bits)
+    rows = None if table is None else public_rows.encoded(table, asked.encoder, features)
+    return Evaluation(client, asked.tag, network, sent, rows, buckets, part, share, datasets, noise, epsilon)
 
 
 def _asked(
@@ -133,37 +269,3 @@ def _asked(
     if isinstance(model, Training):
         return asked, model.planned.sampling.held_out, model.sample
     return asked, 0.0, None
-
-
-def _cells(loss: Loss, output: int, space: LabelSpace, buckets: int) -> DescribedLargest | DescribedBuckets:
-    """The likeliest class for softmax; probabilities from 0 to 1; values over the label's range."""
-    if isinstance(loss, SoftmaxCrossEntropy):
-        return DescribedLargest(first=output, count=loss.classes)
-    if isinstance(loss, BinaryCrossEntropy):
-        part = np.arange(1, buckets) / buckets
-        edges = np.log(part) - np.log1p(-part)
-    else:
-        edges = np.linspace(space.values[0], space.values[-1], buckets + 1)[1:-1]
-    return DescribedBuckets(output=output, edges=tuple(edges.tolist()))
-
-
-def _measured(
-    answered: Answered, loss: Loss, space: LabelSpace, asked: DescribedTable, table: Combined
-) -> LabelMeasures:
-    sensitivity = table.plan.columns[0].sensitivity
-    deviation = intervals.standard_error(answered.kind, answered.noise, sensitivity, answered.helpers)
-    counts = asked.dense(table.rows, table.columns[0]).astype(np.float64)
-    if isinstance(loss, SoftmaxCrossEntropy):
-        # One column per class, even for classes that no label can have.
-        square = np.zeros((loss.classes, loss.classes))
-        square[:, list(space.values)] = counts
-        return Classes(square, deviation)
-    low, high = (0, 1) if isinstance(loss, BinaryCrossEntropy) else (space.values[0], space.values[-1])
-    edges = np.linspace(low, high, len(counts) + 1)
-    if table.plan.by:
-        # A row is a run of buckets, and is named by its first.
-        first = [int(row[0]) for row in table.rows]
-        counts, edges = counts[first], edges[[*first, len(counts)]]
-    if isinstance(loss, BinaryCrossEntropy):
-        return Binary(counts, deviation, edges)
-    return Values(counts, deviation, edges, np.array(space.values, np.float64))

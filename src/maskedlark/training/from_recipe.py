@@ -4,11 +4,14 @@ import importlib.util
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from maskedlark.adserver.client import Client
 from maskedlark.features.encoder import Encoder
+from maskedlark.features.table_file import read_table
 from maskedlark.training import network as networks
 from maskedlark.training import predictor
 from maskedlark.training.begin import begin
@@ -17,17 +20,30 @@ from maskedlark.training.predictor import Predictor
 from maskedlark.training.recipe import Options, Recipe
 from maskedlark.training.training import Training
 
+_SAMPLE = 512
+"""The most rows: every step runs them to scale its activations."""
+
 
 def training(recipe: Recipe, home: Client) -> tuple[Training, list[Any]]:
     """The run, and what its loop steps: the optimiser, and the scheduler if any."""
     made = model(recipe)
     encoder = None if recipe.encoder is None else Encoder.load(recipe.encoder)
-    run = begin(home, made, encoder=encoder, **recipe.training)
+    run = begin(home, made, encoder=encoder, sample=_sample(recipe, encoder), **recipe.training)
     steppers = [_made(torch.optim, "optimizer", torch.optim.Optimizer, recipe.optimizer, made.parameters())]
     if recipe.scheduler is not None:
         schedulers = torch.optim.lr_scheduler
         steppers.append(_made(schedulers, "scheduler", schedulers.LRScheduler, recipe.scheduler, steppers[0]))
     return run.keep(*steppers), steppers
+
+
+def _sample(recipe: Recipe, encoder: Encoder | None) -> NDArray[np.uint8] | None:
+    """Some of the ad server's rows, which scale activations and tell how long gradients are."""
+    if recipe.table is None:
+        return None
+    if encoder is None:
+        raise BadRun("table goes with encoder, which makes bytes of it: name it, as in encoder.json")
+    rows = encoder.encode(read_table(recipe.table))
+    return np.ascontiguousarray(rows[:: -(-len(rows) // _SAMPLE)])
 
 
 def trained(recipe: Recipe) -> Predictor:

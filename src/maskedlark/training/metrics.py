@@ -6,13 +6,11 @@ Run by the ad server. Error bars are standard errors from the noise of all helpe
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-_CLOSE = 1e-9
-"""Edges this close are the same."""
+from maskedlark.training.bucket_scores import BucketScores, Floats
 
 
 @dataclass(frozen=True)
@@ -27,8 +25,13 @@ class Measure:
         """Whether the truth lies within `errors` standard errors plus the error from buckets."""
         return abs(self.value - truth) <= errors * self.error + self.coarse
 
+    @property
+    def half_width(self) -> float:
+        """Two standard errors, and the error from buckets."""
+        return 2 * self.error + self.coarse
+
     def __str__(self) -> str:
-        return f"{self.value:.4f} ± {2 * self.error + self.coarse:.4f}"
+        return f"{self.value:.4f} ± {self.half_width:.4f}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,17 +40,20 @@ class _Histogram:
 
     counts: Floats
     deviation: float
-    """The standard deviation of the noise of all helpers in one cell."""
+    """The standard deviation of the noise of all helpers in one released number."""
 
     @property
     def _total(self) -> float:
         return max(float(self.counts.sum()), 1.0)
 
+    def _noise(self, slopes: Floats) -> float:
+        """The standard error of a figure that grows by these slopes with the counts."""
+        return self.deviation * math.sqrt(float((slopes * slopes).sum()))
+
     def _mean(self, of_cell: Floats, coarse: float = 0.0) -> Measure:
         """The mean over records of a number that depends only on their cell."""
         value = float((self.counts * of_cell).sum()) / self._total
-        slope = (of_cell - value) / self._total
-        return Measure(value, self.deviation * math.sqrt(float((slope * slope).sum())), coarse)
+        return Measure(value, self._noise((of_cell - value) / self._total), coarse)
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,59 +62,79 @@ class Binary(_Histogram):
 
     edges: Floats
     """The bucket edges, from 0 to 1, one more than buckets."""
+    known: BucketScores | None = None
+    """Of the caller's own rows, if there are any; else scores are taken to lie evenly in their bucket."""
+    total_error: float | None = None
+    """Given if only ones were released, and zeros are the rest of the rows: how far the number of records
+    may be off, as a share of it."""
 
     def __str__(self) -> str:
         return f"AUC {self.auc}, log-loss {self.log_loss}, accuracy {self.accuracy}"
 
+    def _noise(self, slopes: Floats) -> float:
+        if self.total_error is None:
+            return super()._noise(slopes)
+        scaled = float(self.counts.sum(axis=1) @ slopes[:, 0])
+        # A one more is a zero less.
+        return math.hypot(super()._noise(slopes[:, 1] - slopes[:, 0]), self.total_error * scaled)
+
+    @cached_property
+    def scores(self) -> BucketScores:
+        """What is known of the scores in every bucket."""
+        return BucketScores.evenly(self.edges) if self.known is None else self.known
+
     @property
     def records(self) -> Measure:
         """The number of records."""
-        return Measure(float(self.counts.sum()), self.deviation * math.sqrt(self.counts.size))
+        return Measure(float(self.counts.sum()), self._noise(np.ones_like(self.counts)))
+
+    @property
+    def base_rate(self) -> Measure:
+        """The share of label 1."""
+        return self._mean(np.broadcast_to([0.0, 1.0], self.counts.shape))
 
     @property
     def accuracy(self) -> Measure:
         """How often the likelier label was the true one."""
-        low, high = self.edges[:-1], self.edges[1:]
-        likely = low + high >= 1
-        split = float(np.abs(self.counts[(low < 0.5 - _CLOSE) & (high > 0.5 + _CLOSE)]).sum())
-        right = np.stack([~likely, likely], axis=1).astype(float)
-        return self._mean(right, split / self._total / 2)
+        doubt = float((np.abs(self.counts) * self.scores.right_doubt).sum())
+        return self._mean(self.scores.right, doubt / self._total)
 
     @property
     def log_loss(self) -> Measure:
-        """The mean negative log-probability of the true label, with scores spread evenly in buckets."""
-        low, high = self.edges[:-1], self.edges[1:]
-        inner = np.stack([low + (high - low) * part for part in (np.arange(16) + 0.5) / 16])
-        losses = -np.log(np.stack([1 - inner, inner], axis=2))
-        spread = losses.std(axis=0)
-        # A score may be anywhere in its bucket; all on the same side is the worst likely case.
-        coarse = float((np.clip(self.counts, 0, None) * spread).sum() / self._total)
-        return self._mean(losses.mean(axis=0), coarse)
+        """The mean negative log-probability of the true label."""
+        # All scores on the same side of their bucket is the worst likely case.
+        doubt = float((np.clip(self.counts, 0, None) * self.scores.loss_doubt).sum())
+        return self._mean(self.scores.losses, doubt / self._total)
 
     @property
     def auc(self) -> Measure:
         """How often a record of label 1 has a higher score than one of label 0; ties count half."""
         zeros, ones = self.counts[:, 0], self.counts[:, 1]
-        below, above = np.cumsum(zeros) - zeros / 2, ones[::-1].cumsum()[::-1] - ones / 2
+        inside = self.scores.auc
+        below = np.cumsum(zeros) - zeros * (1 - inside)
+        above = ones[::-1].cumsum()[::-1] - ones * (1 - inside)
         pairs = max(float(zeros.sum()), 1.0) * max(float(ones.sum()), 1.0)
         value = float(ones @ below) / pairs
-        of_one = (below - value * zeros.sum()) / pairs
-        of_zero = (above - value * ones.sum()) / pairs
+        slopes = np.stack([above - value * ones.sum(), below - value * zeros.sum()], axis=1) / pairs
         buckets = len(self.counts)
         second = self.deviation**2 * math.sqrt(buckets * (buckets - 1) / 2 + buckets / 4) / pairs
-        first = self.deviation * math.sqrt(float(of_one @ of_one + of_zero @ of_zero))
-        ties = float(np.clip(zeros, 0, None) @ np.clip(ones, 0, None)) / pairs / 2
-        return Measure(value, math.hypot(first, second), ties)
+        ties = np.clip(zeros, 0, None) * np.clip(ones, 0, None)
+        coarse = float(ties @ self.scores.auc_doubt) / pairs
+        return Measure(value, math.hypot(self._noise(slopes), second), coarse)
 
     def calibration(self, least: float = 0.0) -> list[tuple[float, Measure]]:
-        """For every bucket of at least `least` records: its middle, and the share of label 1."""
+        """For every bucket of at least `least` records: the mean prediction, and the share of label 1."""
         buckets = []
-        for low, high, (zero, one) in zip(self.edges, self.edges[1:], self.counts, strict=False):
+        for mean, (zero, one) in zip(self.scores.mean.tolist(), self.counts, strict=True):
             total = float(zero + one)
             if total >= max(least, 4 * self.deviation, 1.0):
                 part = float(one) / total
-                error = self.deviation * math.sqrt(part**2 + (1 - part) ** 2) / total
-                buckets.append((float(low + high) / 2, Measure(part, error)))
+                noise = (
+                    self.deviation
+                    if self.total_error is not None
+                    else self.deviation * math.sqrt(part**2 + (1 - part) ** 2)
+                )
+                buckets.append((mean, Measure(part, noise / total)))
         return buckets
 
 

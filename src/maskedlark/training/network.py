@@ -99,9 +99,11 @@ def quantised(network: Network, model: nn.Module, sample: NDArray[np.uint8] | No
 
 
 def fill(network: Network, model: nn.Module, gradient: NDArray[np.float64]) -> None:
-    """Add a flat gradient to `param.grad`, as `backward` does."""
+    """Add a flat gradient to `param.grad`, as `backward` does; not of what the caller has fixed."""
     for entry in network.parameters:
         parameter = model.get_parameter(entry.name)
+        if not parameter.requires_grad:
+            continue
         flat = torch.from_numpy(gradient[entry.place].reshape(entry.shape).copy())
         own = flat.to(parameter.device, parameter.dtype)
         parameter.grad = own if parameter.grad is None else parameter.grad + own

@@ -21,6 +21,8 @@ from maskedlark.parameters.document import Document
 from maskedlark.training.errors import OverCeiling
 
 _ROUNDED = 1e-9
+_SUITS = 1.5
+"""A bound so many times longer or shorter than gradients still suits them."""
 _AGAINST = ("adserver", "coalition")
 HOPELESS = (
     "Nothing will come of it: noise drowns all that could be learned. Take a larger ε, or more records."
@@ -54,6 +56,10 @@ class TrainingPlan:
     helpers: int
     bytes_a_step: int
     """Sent and received, all helpers together."""
+    typical: float | None = None
+    """How long the gradient of half of the ad server's rows can be; None if it gave none."""
+    fixed: int = 0
+    """How many of the parameters are not trained."""
 
     @property
     def noise(self) -> float | None:
@@ -87,7 +93,9 @@ class TrainingPlan:
     def signal(self) -> float:
         """The largest norm of a step's mean gradient, divided by the norm of its noise."""
         return (
-            math.inf if self.session_charge is None else self.bound / (self.deviation * math.sqrt(self.size))
+            math.inf
+            if self.session_charge is None
+            else self.bound / (self.deviation * math.sqrt(max(self.size - self.fixed, 1)))
         )
 
     @property
@@ -108,6 +116,8 @@ class TrainingPlan:
             "delta": 0.0 if self.session_charge is None else self.session_charge.delta,
             "deviation": self.deviation,
             "signal": None if self.session_charge is None else self.signal,
+            "bound": self.bound,
+            "typical_gradient": self.typical,
             "bytes_a_step": self.bytes_a_step,
             "hopeless": self.is_hopeless,
         }
@@ -115,10 +125,26 @@ class TrainingPlan:
     def __str__(self) -> str:
         drawn = f"{self.steps} steps of {self.batch:.0f} of {self.records} records, {self._drawn()}"
         one, whole = decimal(self.bytes_a_step), decimal(self.steps * self.bytes_a_step)
-        lines = [drawn, *self._charged(), f"{one} a step, {whole} in all"]
+        lines = [drawn, *self._charged(), *self._bounded(), f"{one} a step, {whole} in all"]
         if self.is_hopeless:
             lines.append(HOPELESS)
         return "\n".join(lines)
+
+    def _bounded(self) -> list[str]:
+        """How ψ suits the rows."""
+        if self.typical is None:
+            return []
+        line = (
+            f"ψ = {self.bound:g}; at these weights, half of the rows can have gradients of {self.typical:g}"
+        )
+        if self.bound < self.typical / _SUITS:
+            line += (
+                ": many are cut, and probabilities will be off. Recalibrate (`maskedlark evaluate "
+                f"--recalibrate`), or declare gradient_bound = {self.typical:g}"
+            )
+        elif self.bound > self.typical * _SUITS:
+            line += f": declare gradient_bound = {self.typical:g} for less noise"
+        return [line]
 
     def _charged(self) -> list[str]:
         if self.session_charge is None:

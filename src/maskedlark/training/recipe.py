@@ -9,6 +9,7 @@ steps = 500
 sampling_rate = 0.02                    # or batches = 50, or sampling = "whole"
 epsilon = 2.0                           # or noise
 delta = 1e-6
+table = "people.csv"                    # of everybody who saw an ad, for plans and evaluations
 folder = "run"                          # checkpoints: a run that was killed resumes from there
 out = "model.pt"
 
@@ -56,6 +57,9 @@ class Recipe(PartyConfig):
     )
     held_out: float = Field(0.0, description="the share of records to evaluate with: held_out = 0.1")
     encoder: Path | None = Field(None, description='of the features: encoder = "encoder.json"')
+    table: Path | None = Field(
+        None, description='a CSV of everybody who saw an ad, without labels: table = "people.csv"'
+    )
     folder: Path | None = Field(None, description='where checkpoints are: folder = "run"')
     checkpoint_every: int = Field(10, description="steps between two of them: checkpoint_every = 10")
     bits: int = Field(8, description="of a weight as it travels, 8 or 16: bits = 8")
@@ -77,7 +81,7 @@ class Recipe(PartyConfig):
     @property
     def training(self) -> dict[str, Any]:
         """The options of `client.training`, which have the same names: all but the recipe's own."""
-        own = {"adserver", "model", "output", "optimizer", "scheduler", "out", "encoder", "seed"}
+        own = {"adserver", "model", "output", "optimizer", "scheduler", "out", "encoder", "table", "seed"}
         return self.model_dump(exclude=own)
 
 

@@ -158,6 +158,43 @@ def test_what_is_fitted_predicts_and_is_evaluated(written):
     assert done.stderr == "BadArguments: a fit takes all records and holds none out: leave --part out\n"
 
 
+def test_an_evaluation_says_its_price_first_and_is_charged_once(written):
+    run("fit", written)
+    plan = run("evaluate", written, "--plan").stdout
+    assert re.search(r"ε = 0\.\d+ against the ad server and against it with all helpers but one", plan)
+    assert re.search(r"expect AUC ± [\d.]+, log-loss ± [\d.]+, accuracy ± [\d.]+\. Nothing was spent", plan)
+    figures = json.loads(run("evaluate", written, "--plan", "--json").stdout)["plan"]
+    assert 0.4 < figures["epsilon"] <= 0.5, "unless said"
+    dearer = json.loads(run("evaluate", written, "--plan", "--epsilon", "2", "--json").stdout)["plan"]
+    assert 1.5 < dearer["epsilon"] <= 2
+    assert dearer["expected"][0]["auc"]["error"] < figures["expected"][0]["auc"]["error"]
+    assert charged() == ["moments"]
+    first = run("evaluate", written)
+    assert plan.removesuffix(". Nothing was spent\n") in first.stderr
+    assert re.search(r"\ncharged ε = 0\.\d+ against everybody; left of a source's budget", first.stderr)
+    again = run("evaluate", written)
+    once = r"already evaluated: nothing was charged \(it was ε = 0\.\d+ then\); left .*\n"
+    assert re.fullmatch(once, again.stderr)
+    assert again.stdout == first.stdout
+    assert charged() == ["moments", "cells"]
+
+
+def test_what_was_found_sets_probabilities_right(written):
+    run("fit", written)
+    folder, (rows, labels) = written.parent, table()
+    before = load(folder / "model.json").predict_proba(rows)[:, 1]
+    found = json.loads(run("evaluate", written, "--noise", "0.1", "--recalibrate", "--json").stdout)
+    ((slope, intercept),) = [(each["slope"], each["intercept"]) for each in found["recalibrated"]]
+    after = load(folder / "model.json").predict_proba(rows)[:, 1]
+    logits = np.log(before) - np.log1p(-before)
+    assert after == pytest.approx(1 / (1 + np.exp(-slope * logits - intercept)))
+    assert after.mean() == pytest.approx(labels.mean(), rel=0.05)
+    assert charged() == ["moments", "cells"]
+    # It is another model now, and another question.
+    line = run("evaluate", written, "--noise", "2", "--recalibrate").stdout.splitlines()[-1]
+    assert re.fullmatch(rf"{folder / 'model.json'}: recalibrated, logits times [\d.]+, [-+][\d.]+; .*", line)
+
+
 def test_a_model_that_is_not_fitted_yet_is_named(written):
     done = run("evaluate", written, code=1)
     assert done.stderr.splitlines()[-1].endswith("model.json: No such file or directory")

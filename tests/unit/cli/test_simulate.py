@@ -37,10 +37,11 @@ def test_what_to_type_next_is_typed_as_it_stands():
         [*asked, "--value", "spent here"],
         ["maskedlark", "fit", f"{FOLDER}/run.toml", "--explain"],
         ["maskedlark", "fit", f"{FOLDER}/run.toml"],
+        ["maskedlark", "evaluate", f"{FOLDER}/run.toml", "--plan"],
         ["maskedlark", "evaluate", f"{FOLDER}/run.toml"],
         ["maskedlark", "train", f"{FOLDER}/train.toml", "--plan"],
         ["maskedlark", "train", f"{FOLDER}/train.toml"],
-        ["maskedlark", "evaluate", f"{FOLDER}/train.toml"],
+        ["maskedlark", "evaluate", f"{FOLDER}/train.toml", "--recalibrate"],
     ]
 
 

@@ -14,7 +14,7 @@ from maskedlark.core.labels import LabelSpace
 from maskedlark.core.purpose import Purpose
 from maskedlark.exact import cells as module
 from maskedlark.exact import layout
-from maskedlark.exact.cells import Buckets, Hashed, Largest, Partition, cells, counts
+from maskedlark.exact.cells import Buckets, Hashed, Largest, Partition, cells, counts, outputs
 from maskedlark.exact.errors import RecordsDoNotFit, TooWide
 from maskedlark.exact.forward import Forward
 from maskedlark.exact.losses import BinaryCrossEntropy, SoftmaxCrossEntropy, SquaredError
@@ -61,6 +61,18 @@ def test_an_edge_that_is_hit_is_reached() -> None:
     edges = (1 / 512, math.nextafter(2 / 512, math.inf), 3 / 512, math.nextafter(4 / 512, 0))
     assert cells(made, sent, rows, [Buckets(0, edges)])[0].tolist() == [0, 1, 1, 3, 4]
     assert cells(made, sent, rows, [Buckets(0, ())])[0].tolist() == [0] * 5
+
+
+def test_outputs_are_what_edges_are_compared_with() -> None:
+    """Whoever cuts outputs at the same edges finds the helpers' cells, ties too."""
+    found = outputs(network, weights, features)
+    assert found.shape == (60, 5)
+    for place in range(5):
+        edges = tuple(sorted({*found[::7, place].tolist(), 0.0}))
+        own = np.searchsorted(edges, found[:, place], side="right")
+        assert cells(network, weights, features, [Buckets(place, edges)])[0].tolist() == own.tolist()
+    assert cells(network, weights, features, [Largest(0, 5)])[0].tolist() == found.argmax(axis=1).tolist()
+    assert outputs(network, weights, features[:0]).shape == (0, 5)
 
 
 def test_a_hash_is_of_the_named_bytes_alone() -> None:

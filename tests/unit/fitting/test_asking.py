@@ -5,11 +5,11 @@ import pytest
 from maskedlark.errors import BadArguments, MaskedLarkError, NotDeclared
 from maskedlark.features import Encoder
 from maskedlark.fitting import LinearRegression, LogisticRegression, PoissonRegressor, asking, maps
-from maskedlark.fitting.errors import RowsDoNotFit
 from maskedlark.functions.moments import Moments
 from maskedlark.ledger.errors import BudgetExhausted
 from maskedlark.parameters.document import NoMechanism
 from maskedlark.release.messages import MAX_REQUEST
+from maskedlark.training.errors import RowsDoNotFit
 from maskedlark.web.errors import UnknownDataset
 from tests.unit.fitting import cases
 from tests.unit.fitting.charged import charges

@@ -10,9 +10,10 @@ from maskedlark.errors import BadArguments, MaskedLarkError, NotDeclared
 from maskedlark.exact.errors import ModelDoesNotFit, WeightsDoNotFit
 from maskedlark.features import Encoder
 from maskedlark.fitting import CellLabels, maps
-from maskedlark.fitting.errors import RowsDiffer, RowsDoNotFit
+from maskedlark.fitting.errors import RowsDiffer
 from maskedlark.ledger.errors import BudgetExhausted
 from maskedlark.release.errors import TooFewRecords
+from maskedlark.training.errors import RowsDoNotFit
 from tests.unit.fitting import cases
 from tests.unit.fitting.charged import charges
 

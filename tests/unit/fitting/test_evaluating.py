@@ -1,10 +1,21 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from maskedlark.errors import BadArguments
 from maskedlark.features import Encoder, Scaled
-from maskedlark.fitting import LinearRegression, LogisticRegression, PoissonRegressor, evaluate, load
+from maskedlark.fitting import (
+    LinearRegression,
+    LogisticRegression,
+    PoissonRegressor,
+    evaluate,
+    evaluation,
+    load,
+    recalibrated,
+)
 from tests.unit.fitting.cases import FEATURES, TAG, filled
+from tests.unit.fitting.charged import charges
 
 EVALUATED = 'mechanisms.cells = {kind = "gaussian", noise_floor = 0.01}'
 
@@ -26,6 +37,54 @@ def test_helpers_count_what_the_model_predicts(tmp_path):
     model.save(tmp_path / "model.json")
     again = evaluate(model.client, load(tmp_path / "model.json"), noise=0.01).labels[0]
     assert np.abs(again.counts - found.counts).max() < 1
+
+
+def test_a_plan_says_what_it_costs_and_its_error_bars_and_spends_nothing():
+    """Errors are said within a fifth beforehand: the model is nearly right about its own scores."""
+    client, rows, _ = filled(more=EVALUATED)
+    model = LogisticRegression(client, TAG, noise=0.5).fit(rows)
+    asked = evaluation(client, model, rows)
+    plan, before = asked.plan(), charges(client)
+    assert asked.epsilon == 0.5, "what it may cost, unless said"
+    assert plan.epsilon == pytest.approx(0.5, rel=0.01)
+    assert (plan.rows, plan.records, plan.part) == (3000, 3000, "all")
+    assert plan.figures()["coalition_epsilon"] == plan.epsilon
+    said = str(plan)
+    assert "against the ad server and against it with all helpers but one" in said
+    assert "expect AUC ± " in said
+    assert not asked.is_answered()
+    assert charges(client) == before
+    found = asked.ask()
+    for name in ("auc", "log_loss", "accuracy"):
+        expected = plan.figures()["expected"][0][name]
+        assert getattr(found.labels[0], name).error == pytest.approx(expected["error"], rel=0.2)
+    # The same again is the same answer, and costs nothing.
+    again = evaluation(client, model, rows)
+    assert again.is_answered()
+    assert np.array_equal(again.ask().labels[0].counts, found.labels[0].counts)
+    assert charges(client) == before + 1
+    blind = evaluation(client, model).plan()
+    assert "no error bars beforehand" in str(blind)
+    assert blind.figures()["expected"] == [None]
+
+
+def test_more_noise_has_fewer_buckets():
+    client, rows, _ = filled(more=EVALUATED)
+    model = LogisticRegression(client, TAG, noise=0.5).fit(rows)
+    counts = [evaluation(client, model, rows, noise=noise).plan().buckets[0] for noise in (0.01, 5.0, 50.0)]
+    assert counts[0] > counts[1] > counts[2] >= 5
+
+
+def test_a_model_that_is_wrong_about_its_probabilities_is_set_right():
+    client, rows, labels = filled(more=EVALUATED)
+    fitted = LogisticRegression(client, TAG, noise=0.5).fit(rows).model_
+    wrong = replace(fitted, theta=fitted.theta * 0.5 - np.eye(1, fitted.theta.shape[1], fitted.phi.width - 1))
+    found = recalibrated(wrong, evaluate(client, wrong, rows, noise=0.5))
+    before, after = wrong.predict_proba(rows)[:, 1], found.predict_proba(rows)[:, 1]
+    assert before.mean() < 0.7 * labels.mean()
+    assert after.mean() == pytest.approx(labels.mean(), rel=0.03)
+    assert found.theta == pytest.approx(fitted.theta, rel=0.2, abs=0.2)
+    assert found.coefficients / wrong.coefficients == pytest.approx(found.theta[0, 0] / wrong.theta[0, 0])
 
 
 def test_classes_and_numbers():

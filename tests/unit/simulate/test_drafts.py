@@ -15,8 +15,9 @@ from maskedlark.parameters.drafting import draft
 from maskedlark.simulate import drafts
 from maskedlark.simulate.errors import BadSimulation
 from maskedlark.simulate.users import ColumnRoles, read_users
+from maskedlark.training import from_recipe, gradient_bound, recipe
 from maskedlark.training import plan as plans
-from maskedlark.training import recipe
+from maskedlark.training.centring import SCALE as CENTRED
 from maskedlark.training.plan import PrivacyTarget
 from tests.unit.parameters.cases import DOCUMENT_KEY, HELPER_KEYS, REQUEST_KEY, make
 
@@ -145,9 +146,9 @@ def users():
 @pytest.mark.parametrize(
     ("records", "k", "drawn"),
     [
-        (3600, 100, {"sampling_rate": 0.5, "held_out": 0.2}),
-        (100_000, 100, {"sampling_rate": 0.1, "held_out": 0.2}),
-        (120, 100, {"sampling": "whole", "held_out": 0.0}),
+        (3600, 100, {"sampling_rate": 0.5}),
+        (100_000, 100, {"sampling_rate": 0.1}),
+        (120, 100, {"sampling": "whole"}),
     ],
 )
 def test_the_recipes_can_be_read_and_suit_the_crowd(tmp_path, records, k, drawn):
@@ -166,6 +167,9 @@ def test_the_recipes_can_be_read_and_suit_the_crowd(tmp_path, records, k, drawn)
     assert (fit.tag, fit.datasets, fit.epsilon, fit.model) == (tag, ("trained",), 1.0, "logistic")
     assert found.adserver == fit.adserver == tmp_path / "adserver.toml"
     assert found.encoder == fit.encoder == tmp_path / "encoder.json"
+    assert found.table == fit.table == tmp_path / "people.csv"
+    assert fit_recipe.is_fit(tmp_path / "run.toml")
+    assert not fit_recipe.is_fit(tmp_path / "train.toml")
 
 
 def test_the_ad_servers_table_has_the_features_and_no_label(tmp_path):
@@ -201,7 +205,7 @@ def test_what_a_simulation_suggests_fits_its_budget_all_of_it_twice():
     entries = [
         *[Entry(None, measured, Charge("laplace", 2.0, 2))] * 2,
         Entry(tag, trained, Charge("gaussian", fit, 1)),
-        *[Entry(tag, trained, Charge("gaussian", floors["cells"], 1))] * 4,
+        *[Entry(tag, trained, Charge("laplace", 2.0, 1))] * 4,
         *[Entry(tag, trained, run, bytes([place])) for place in range(2)],
     ]
     for entry in entries:
@@ -227,3 +231,62 @@ def test_a_draft_names_the_encoder_of_its_features():
     same = read_users(people(), ColumnRoles(("campaign",), {}, "bought"))
     assert same.encoder is not None
     assert made.trained("A model").encoder == same.encoder.digest.hex()
+
+
+def test_psi_follows_from_the_rows_unless_it_is_given():
+    made = read_users(people(), ColumnRoles(("campaign",), {}, "bought"))
+    assert made.features is not None
+    lengths = np.sqrt(1 + np.square(made.features / 256).sum(axis=1))
+    assert drafts.row_length(made.features) == pytest.approx(np.median(lengths), rel=0.05)
+    said = drafts.chosen(200, None, 8.0, 0.2)
+    found = document(people(), {}, "bought", said).trained("A model")
+    assert found.gradient_bound == drafts.row_length(made.features)
+    given = drafts.chosen(200, None, 8.0, 0.2, psi=0.25)
+    assert document(people(), {}, "bought", given).trained("A model").gradient_bound == 0.25
+    for psi in (0.0, 1e-9, 2000.0, float("nan")):
+        with pytest.raises(BadSimulation, match="bound on gradients is from"):
+            drafts.chosen(200, None, 8.0, 0.2, psi=psi)
+
+
+def test_longer_rows_and_more_noise_have_a_lower_learning_rate():
+    made = trained(100)
+    short, long = np.zeros((9, 4), np.uint8), np.full((9, 4), 255, np.uint8)
+
+    def rate(rows, records, epsilon=2.0):
+        return drafts._learning_rate(made, rows, 0.5, records, epsilon, 1e-5)
+
+    assert rate(short, 1_000_000) == rate(long, 1_000_000) == 16
+    assert rate(short, 100) == 2
+    assert 2 < rate(short, 1000) < rate(short, 1000, epsilon=4.0) < 16
+    assert drafts.row_length(short) == 1
+    assert drafts.row_length(long) == pytest.approx(np.sqrt(1 + 4 * (255 / 256) ** 2), rel=0.05)
+
+
+def test_a_model_that_centres_its_rows_has_a_bound_and_a_rate_for_them(tmp_path):
+    made, rows = users(), users().features
+    assert rows is not None
+    centre = drafts.chosen(200, None, 8.0, 0.2, centre=True)
+    declared = document(people(), {"a value": (0, 5)}, "bought", centre)
+    bound = declared.trained("A model").gradient_bound
+    drafts.hand_over(tmp_path, declared, "A model", 3600, made, centre=True)
+    found = recipe.read(tmp_path / "train.toml")
+    model = from_recipe.model(found)
+    first, last = model.children()
+    assert CENTRED == drafts.CENTRED_SCALE
+    assert not any(each.requires_grad for each in first.parameters())
+    assert all(each.requires_grad and not each.any() for each in last.parameters())
+    assert gradient_bound(model, "bce", rows) == pytest.approx(bound, rel=0.02)
+    assert bound / drafts.CENTRED_SCALE < drafts.row_length(rows)
+    plain = tmp_path / "plain"
+    drafts.hand_over(plain, declared, "A model", 3600, made)
+    ratio = found.optimizer["lr"] / recipe.read(plain / "train.toml").optimizer["lr"]
+    assert ratio == pytest.approx((drafts.row_length(rows) / bound) ** 2, rel=0.1)
+
+
+def test_delta_can_be_chosen_and_half_of_it_is_for_sessions():
+    made = document(people(), {}, "bought", drafts.chosen(200, None, 8.0, 0.2, delta=4e-6))
+    assert made.budget.delta == 4e-6
+    assert Account(made).courses_delta(made.models[0].tag) == 2e-6
+    for delta in (0.0, 2e-3):
+        with pytest.raises(BadSimulation, match=r"more than 0, at most 0\.001"):
+            drafts.chosen(200, None, 8.0, 0.2, delta=delta)

@@ -25,6 +25,10 @@ class Evaluator:
     def frozen_to_train(self, names: Sequence[str] | None) -> tuple[Document, tuple[bytes, ...]]:
         return self.document, tuple(self.rig.digests)
 
+    def records(self, document: Document, digests: Sequence[bytes], tag: str) -> int:
+        # Its fakes are more than its document says.
+        return len(self.truth(tag)[0])
+
     def ask(
         self,
         function: Function,
@@ -32,6 +36,7 @@ class Evaluator:
         datasets: Sequence[str] | None = None,
         noise: float | None = None,
         epsilon: float | None = None,
+        reuse: bool = False,
     ) -> Answered:
         self.asked += 1
         request = Request(

@@ -114,6 +114,57 @@ def test_over_all_records_buckets_below_k_join_their_neighbours_and_over_a_part_
     asked.close()
 
 
+def test_with_rows_only_ones_are_asked_for_by_quantiles_of_their_scores(tmp_path):
+    asked, model = client(tmp_path, "bce"), linear(1)
+    features, (truth,) = asked.truth("clicks")
+    saved = Predictor(model, "bce", "clicks")
+    (label,) = evaluate(asked, saved, features, noise=0.5).labels
+    assert isinstance(label, Binary)
+    scores = saved.predict(features)
+    near(label.auc, float(roc_auc_score(truth, scores)))
+    near(label.accuracy, float(((scores >= 0.5) == truth).mean()))
+    near(label.log_loss, float(-np.log(np.where(truth, scores, 1 - scores)).mean()))
+    near(label.base_rate, float(truth.mean()))
+    assert label.records.value == pytest.approx(len(truth))
+    assert label.records.error == 0
+    place = np.searchsorted(label.edges[1:-1], scores, side="right")
+    # Every bucket holds about as many rows, and what is no one is a zero. Noise of 0.5 and rounding, √2 less.
+    assert label.counts.sum(axis=1).min() >= stepping.K
+    assert np.abs(label.counts[:, 1] - np.bincount(place, truth)).max() < SIGMAS * label.deviation + 3
+    assert label.deviation == pytest.approx(math.sqrt(2 * (0.25 + 1 / 12)), rel=0.15)
+    blind = evaluate(asked, saved, noise=0.5).labels[0]
+    assert isinstance(blind, Binary)
+    assert label.auc.half_width < 0.5 * blind.auc.half_width
+    asked.close()
+
+
+def test_over_a_part_both_labels_are_counted_by_the_same_quantiles(tmp_path):
+    asked, model = client(tmp_path, "bce"), linear(1)
+    features, _ = asked.truth("clicks")
+    saved = Predictor(model, "bce", "clicks")
+    options = {"part": "training", "held_out": 1e-12, "noise": 0.5}
+    (part,) = evaluate(asked, saved, features, buckets=8, **options).labels
+    (whole,) = evaluate(asked, saved, features, buckets=8, noise=0.5).labels
+    assert isinstance(part, Binary)
+    assert isinstance(whole, Binary)
+    assert (part.total_error, whole.total_error) == (None, 0.0)
+    assert part.edges == pytest.approx(whole.edges)
+    assert np.abs(part.counts - whole.counts).max() < 2 * SIGMAS * part.deviation + 3
+    asked.close()
+
+
+def test_with_rows_values_are_cut_by_quantiles_too(tmp_path):
+    asked, model = client(tmp_path, "mse"), linear(1)
+    features, (truth,) = asked.truth("clicks")
+    (label,) = evaluate(asked, model, features, loss="mse", tag="clicks", buckets=10).labels
+    assert isinstance(label, Values)
+    scores = Predictor(model, "mse", "clicks").predict(features)
+    near(label.bias, float((scores - truth).mean()))
+    near(label.squared_error, float(((scores - truth) ** 2).mean()))
+    assert label.counts.sum(axis=1) == pytest.approx(len(truth) / 10, rel=0.3)
+    asked.close()
+
+
 def test_classes(tmp_path):
     asked, model = client(tmp_path, "softmax"), linear(3)
     (label,) = evaluate(asked, model, loss="softmax", tag="clicks").labels

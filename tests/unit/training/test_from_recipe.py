@@ -7,6 +7,7 @@ from torch import nn
 
 from maskedlark.errors import BadArguments
 from maskedlark.exact.errors import ModelDoesNotFit
+from maskedlark.features import Encoder, Scaled
 from maskedlark.training import from_recipe, recipe
 from maskedlark.training.errors import BadRun
 from maskedlark.web.errors import BadConfig
@@ -43,6 +44,23 @@ def test_a_run_is_made_and_runs(made, tmp_path):
     training.save(tmp_path / "model.pt")
     assert from_recipe.trained(recipe.read(tmp_path / "run.toml")).tag == "visits"
     assert len(steppers) == 1
+
+
+def test_a_table_scales_activations_and_tells_the_plan_how_long_gradients_are(made, tmp_path):
+    names = [f"column {place}" for place in range(FEATURES)]
+    rows = np.random.default_rng(1).integers(0, 256, (2000, FEATURES))
+    Encoder.fit(dict(zip(names, rows.T, strict=True)), dict.fromkeys(names, Scaled(0, 255))).save(
+        tmp_path / "encoder.json"
+    )
+    lines = [",".join(map(str, row)) for row in [names, *rows.tolist()]]
+    (tmp_path / "people.csv").write_text("\n".join(lines))
+    text = RUN + STEPPING + 'table = "people.csv"\n'
+    training, _ = made(text + 'encoder = "encoder.json"\n')
+    assert training.sample is not None
+    assert training.sample.tolist() == rows[::4].tolist(), "few enough for every step"
+    assert training.plan().typical is not None
+    with pytest.raises(BadRun, match="table goes with encoder"):
+        made(text)
 
 
 @pytest.mark.parametrize(

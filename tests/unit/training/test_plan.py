@@ -2,7 +2,9 @@ import math
 import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
+from torch import nn
 
 from maskedlark.adserver.spending import BudgetState
 from maskedlark.dp.session_charge import SessionCharge, adserver_epsilon, coalition_epsilon
@@ -122,6 +124,31 @@ def test_delta_leaves_room_for_other_sessions_unless_it_is_given():
     found = plans.session_charge(document(), TAG, drawn(batches=2), 6, PrivacyTarget(noise=1.0), 300)
     assert found is not None
     assert found.delta == pytest.approx(1e-3 / 3 / 2 / SESSIONS)
+
+
+@pytest.mark.parametrize(
+    ("bound", "said"),
+    [(1.0, "probabilities will be off"), (3.0, ""), (10.0, "for less noise")],
+)
+def test_a_plan_says_how_its_bound_suits_the_rows(bound, said):
+    models = [
+        {
+            "tag": TAG,
+            "columns": [{"kind": "bytes", "count": 6}],
+            "labels": [{"kind": "binary"}],
+            "gradient_bound": bound,
+        }
+    ]
+    at = home(document(models=models))
+    layer = nn.Linear(6, 1)
+    rows = np.full((9, 6), 255, np.uint8)
+    plan = run(at, layer, noise=5.0, sample=rows).plan()
+    assert plan.typical == plan.figures()["typical_gradient"] == 2.6
+    (line,) = [each for each in str(plan).splitlines() if each.startswith("ψ")]
+    assert line.startswith(f"ψ = {bound:g}; at these weights, half of the rows can have gradients of 2.6")
+    assert ("declare gradient_bound = 2.6" in line) is bool(said)
+    assert said in line
+    assert "ψ" not in str(run(at, layer, noise=5.0).plan())
 
 
 def test_where_labels_were_randomised_nothing_is_charged():

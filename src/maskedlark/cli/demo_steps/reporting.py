@@ -48,7 +48,7 @@ def run(console: Screen, scene: LocalCluster, client: Client, crowd: People, enc
     names = ", ".join(helper.name for helper in document.helpers)
     console.say(f"""The parameter service publishes what [bold]{scene.origin}[/] declares (version
         {document.version}, digest {document.digest.hex()[:8]}…): helpers {names}; k = {document.k}; a source
-        may cost ε = {document.budget.epsilon:g}; {document.fake_rate:.0%} fakes.""")
+        may cost ε = {document.budget.epsilon:g} against the ad server; {document.fake_rate:.0%} fakes.""")
     start = time.perf_counter()
     sent = _report(scene, crowd, encoder)
     console.say(f"""Browsers waited, faked, split and sealed; the ad server took [bold]{sent} reports[/] over

@@ -1,0 +1,96 @@
+"""What an evaluation would cost and how far off it would be, before anything is spent.
+
+Run by the ad server.
+"""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from maskedlark.adserver.explanation import Explained
+from maskedlark.training.metrics import Binary, Classes, LabelMeasures, Measure, Values
+
+_NAMES = ("auc", "log_loss", "accuracy", "squared_error", "bias")
+_PARTS = {"all": "all", "held_out": "the held-out part of", "training": "the part to train of"}
+
+
+@dataclass(frozen=True)
+class EvaluationPlan:
+    """An evaluation that was not made."""
+
+    explained: Explained
+    """The charge, as helpers say."""
+    part: str
+    buckets: tuple[int, ...]
+    """Of every label."""
+    deviations: tuple[float, ...]
+    """Of all helpers' noise in one number of every label."""
+    expected: tuple[LabelMeasures | None, ...]
+    """The measures, if labels are as likely as the model says; None without rows of the caller's."""
+    rows: int | None
+    records: int
+    real_records: float
+
+    @property
+    def epsilon(self) -> float | None:
+        """What it costs: the same against the ad server and against it with all helpers but one."""
+        return self.explained.charged_epsilon
+
+    @property
+    def fits(self) -> bool:
+        """Whether helpers would answer."""
+        return self.explained.fits
+
+    def figures(self) -> dict[str, Any]:
+        """The plan's figures, for programs."""
+        return {
+            "epsilon": self.epsilon,
+            "coalition_epsilon": self.explained.charged_coalition_epsilon,
+            "left_epsilon": self.explained.left_epsilon,
+            "left_training_epsilon": self.explained.left_training_epsilon,
+            "left_training_coalition_epsilon": self.explained.left_training_coalition_epsilon,
+            "fits": self.fits,
+            "noise": self.explained.noise,
+            "part": self.part,
+            "buckets": list(self.buckets),
+            "deviations": list(self.deviations),
+            "expected": [None if each is None else measures(each) for each in self.expected],
+            "rows": self.rows,
+            "records": self.records,
+            "real_records": self.real_records,
+        }
+
+    def __str__(self) -> str:
+        paid = self.explained
+        lines = [
+            f"an evaluation over {_PARTS[self.part]} {self.records:,} records, of which "
+            f"{self.real_records:,.0f} are expected to be real",
+            paid.cost,
+        ]
+        for place, (own, count, deviation) in enumerate(
+            zip(self.expected, self.buckets, self.deviations, strict=True)
+        ):
+            of = f"label {place}: " if len(self.expected) > 1 else ""
+            noise = (
+                f"{of}{count} buckets; {paid.kind} noise of all helpers puts a count off by {deviation:.3g}"
+            )
+            errors = "no error bars beforehand: give the ad server's own rows (table)"
+            if own is not None:
+                errors = "expect " + ", ".join(f"{name} ± {each.half_width:.2g}" for name, each in _bars(own))
+            lines.append(f"{noise}; {errors}")
+        return "\n".join(lines)
+
+
+def measures(label: LabelMeasures) -> dict[str, Any]:
+    """The measures of a label, for programs."""
+    found = {name: getattr(label, name, None) for name in _NAMES}
+    return {name: asdict(each) for name, each in found.items() if isinstance(each, Measure)}
+
+
+def _bars(label: LabelMeasures) -> list[tuple[str, Measure]]:
+    match label:
+        case Binary():
+            return [("AUC", label.auc), ("log-loss", label.log_loss), ("accuracy", label.accuracy)]
+        case Classes():
+            return [("accuracy", label.accuracy)]
+        case Values():
+            return [("squared error", label.squared_error), ("bias", label.bias)]

@@ -1,0 +1,59 @@
+"""The ad server's own rows: as bytes, how many records stand behind them, and the noise to plan with.
+
+Run by the ad server, which has the features; nothing here depends on a label.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from maskedlark.dp import accountant
+from maskedlark.errors import BadArguments, NotDeclared
+from maskedlark.features.encoder import Encoder
+from maskedlark.ledger.budget import Account
+from maskedlark.parameters.document import Document
+from maskedlark.training.errors import RowsDoNotFit
+
+Bytes = NDArray[np.uint8]
+
+
+def encoded(table: Any, encoder: Encoder | None, width: int) -> Bytes:  # noqa: ANN401 - any table
+    """Rows as the bytes that browsers sent."""
+    if isinstance(table, np.ndarray) and table.dtype.names is None:
+        if table.dtype != np.uint8 or table.ndim != 2:
+            raise RowsDoNotFit(
+                f"an array of {table.dtype} and {table.ndim} dimensions: give encoded bytes, uint8 (n, "
+                f"{width}), or a table of named columns with its encoder"
+            )
+        rows = table
+    elif encoder is None:
+        raise RowsDoNotFit("give encoder=, the one that made browsers' bytes, or rows as uint8 (n, features)")
+    else:
+        rows = encoder.encode(table)
+    if not len(rows):
+        raise RowsDoNotFit("the table has no rows")
+    if rows.shape[1] != width:
+        raise RowsDoNotFit(f"the model takes {width} bytes a row, these have {rows.shape[1]}")
+    return np.ascontiguousarray(rows)
+
+
+def fake_rate(document: Document, tag: str) -> float:
+    """How many fakes of a model accompany a source: one of all decoys is drawn, whatever its tag."""
+    tags = [decoy.tag for decoy in document.decoys if decoy.tag is not None]
+    return document.fake_rate * tags.count(tag) / max(1, len(tags))
+
+
+def first_noise(
+    document: Document, function: str, tag: str, noise: float | None, epsilon: float | None
+) -> float:
+    """The noise of a first release at this ε: earlier charges must not make another question of it."""
+    mechanism = document.mechanism(function)
+    if epsilon is None or noise is not None:
+        return mechanism.noise_floor if noise is None else noise
+    account = Account(document)
+    try:
+        least = accountant.noise_for(mechanism.kind, 1, epsilon, account.delta(tag), mixed=account.mixed)
+    except NotDeclared:
+        raise BadArguments(f"no noise makes a release cost only ε = {epsilon:g}") from None
+    return max(least, mechanism.noise_floor)
