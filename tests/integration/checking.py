@@ -15,9 +15,9 @@ from maskedlark.core.purpose import Purpose
 from maskedlark.core.sharing import ByteRows
 from maskedlark.parameters.document import Document
 from maskedlark.randomness import SystemRandomness
-from maskedlark.web.remote import SignedRemote, UrlQuery
+from maskedlark.web.remote import Remote, SignedRemote, UrlQuery
 from maskedlark.web.request_signature import NO_BODY_TYPE
-from maskedlark.wire import batch, columns, datasets
+from maskedlark.wire import batch, columns, datasets, uploads
 from maskedlark.wire.batch import Envelope
 from maskedlark.wire.checks import CHECKS_TYPE, Checks, SignedChecks, encode_relay
 from maskedlark.wire.datasets import (
@@ -46,6 +46,7 @@ MODEL = {
 }
 CHANGES: dict[str, Any] = {
     "checks": "bits",
+    "max_records": 1 << 20,
     "values": [{"name": "purchase", "low": 0, "high": 100}, {"name": "refund", "low": -20, "high": 5}],
     "models": [MODEL],
     "decoys": [],
@@ -127,6 +128,18 @@ class Rig:
         sent = np.concatenate([secrets, proof], axis=1)
         hours = [hour_of(self.world.clock.now())] * len(sent)
         return batch.seal_proved(envelope, 0, shown, sent, hours, rng)
+
+    def upload(self, reports: Reports, at_once: int = 2000) -> None:
+        """Browsers send them, and the ad server stores all."""
+        with Remote(f"http://{self.adserver.host}", self.adserver.http()) as remote:
+            batches = [reports.data[i : i + at_once] for i in range(0, len(reports.data), at_once)]
+            stored = {uploads.Verdict.STORED, uploads.Verdict.DUPLICATE}
+            # The first one twice: by then the ad server has asked for the document.
+            for number, some in enumerate([batches[0], *batches]):
+                data = remote.post("/v2/reports", uploads.encode_batch(some), uploads.CONTENT_TYPE)
+                outcomes = {each.outcome for each in uploads.decode_answers(data, len(some))}
+                assert not number or outcomes <= stored
+        self.world.clock.seconds += 1
 
     def sending(self, reports: Reports, name: str = "") -> "Sending":
         self._named += 1

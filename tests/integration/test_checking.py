@@ -71,6 +71,21 @@ def test_forged_records_among_many_are_found_and_the_sum_is_as_without_them(two_
     assert (found.received, found.accepted, found.refused) == (COUNT, COUNT - 2, {"NotValid": 2})
 
 
+@pytest.mark.parametrize("count", [COUNT, pytest.param(20_000, marks=pytest.mark.long)])
+def test_one_forged_record_is_found_by_the_ad_servers_own_client(tmp_path, count):
+    with rig(tmp_path, 2) as at:
+        reports, forged = at.measured(count, [count // 3]), count // 3
+        at.upload(reports)
+        client = at.adserver.client
+        client.select("everything", 0, at.world.clock.now(), parameters=at.document.digest)
+        sent = client.send("everything")
+        assert (sent.reports, sent.records) == (count, count - 1)
+        assert client.refusals("everything") == {each.name: {"NotValid": 1} for each in at.helpers}
+        held = at.sending(reports).shares((sent.digest or b"").hex())
+        truth = zip(reports.ids(at.document), reports.secrets.tolist(), strict=True)
+        assert held == {name: row for i, (name, row) in enumerate(truth) if i != forged}
+
+
 def test_without_checks_of_all_helpers_nothing_is_frozen(three):
     sending = three.sending(three.measured(COUNT))
     messages = sending.sent()
