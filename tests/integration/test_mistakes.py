@@ -5,6 +5,7 @@ services: one simulation for all of them.
 """
 
 import csv
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -259,7 +260,7 @@ def test_a_fit_that_would_cost_more_than_is_left_or_of_another_table(scene):
     )
     with scene.client() as client:
         claimed = [each.claimed() for each in client.receipts("helper-0")]
-        assert [each.kind for each in claimed] == ["frozen"] * 2
+        assert [each.kind for each in claimed] == ["check-key", "frozen", "frozen"]
         for pending in client.pending():
             client.forget(pending.id)
 
@@ -278,7 +279,8 @@ def test_the_command_itself_ends_so(scene):
 def test_a_folder_that_is_in_use(scene, tmp_path):
     table = tmp_path / "people.csv"
     table.write_text("x,y\n" + "1,1\n2,0\n" * 20)
+    pid = os.getpid()
     assert line("simulate", table, "--folder", scene.folder, "--label", "y") == (
-        f"OtherSimulation: another process runs the simulation in {scene.folder}: stop it, or give another "
-        "folder"
+        f"OtherSimulation: this simulation runs already: another process, {pid}, runs on {scene.folder}: stop "
+        f"it with `kill {pid}`, and try again, or give another folder"
     )

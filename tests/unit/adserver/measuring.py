@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx
 import numpy as np
+import pytest
 
 from maskedlark.adserver.client import Client
 from maskedlark.adserver.remote_helper import Connections, Retries
@@ -371,6 +372,33 @@ class World:
         self.service.store.close()
         for helper in self.helpers:
             helper.database.close()
+
+
+class Killed(BaseException):
+    """The process dies: nothing of ours may catch it."""
+
+
+def kill_after(world: World, requests: int) -> None:
+    """The process dies when its helpers together have carried out so many requests."""
+    counted, lock = [0], threading.Lock()
+    handle = world.router.handle_request
+
+    def dying(request: httpx.Request) -> httpx.Response:
+        if ".test" not in request.url.host or request.url.host == "parameters.test":
+            return handle(request)
+        with lock:
+            counted[0] += 1
+            dead = counted[0] > requests
+        if dead:
+            raise Killed
+        return handle(request)
+
+    world.router.handle_request = dying
+    with pytest.raises(Killed):
+        world.client.send("monday")
+    world.router.handle_request = handle
+    world.client.close()
+    world.client = world.start()
 
 
 def _lifted(number: int) -> int:

@@ -12,8 +12,7 @@ from maskedlark.adserver.errors import DatasetChanged, EmptyDataset, HelpersDiff
 from maskedlark.ledger.errors import BadReceipt
 from maskedlark.release.errors import BadChecks
 from maskedlark.wire.datasets import CheckAnswer, pack
-from tests.unit.adserver.measuring import World
-from tests.unit.adserver.test_sending import kill_after
+from tests.unit.adserver.measuring import World, kill_after
 from tests.unit.web.service import NOW
 
 REPORTS, PARTS = 20, 8

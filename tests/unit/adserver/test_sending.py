@@ -1,5 +1,3 @@
-import threading
-
 import pytest
 
 from maskedlark.adserver import datasets as selecting
@@ -13,15 +11,11 @@ from maskedlark.storage.engine import open_database
 from maskedlark.web.errors import AlreadyFrozen, DatasetRefused, FreezeMismatch, UnknownDataset
 from maskedlark.wire.datasets import ChunkAnswer, Frozen
 from maskedlark.wire.report import HEAD_BYTES
-from tests.unit.adserver.measuring import World
+from tests.unit.adserver.measuring import World, kill_after
 from tests.unit.web.service import NOW
 
 REPORTS, PARTS = 45, 8
 CHUNKS = 6
-
-
-class Killed(BaseException):
-    """The process dies: nothing of ours may catch it."""
 
 
 @pytest.fixture
@@ -123,29 +117,6 @@ def test_a_helper_that_stays_away_is_named_and_what_was_sent_stays(world):
     check_frozen(world)
     assert sorted(chunks_sent(world.helpers[1])) == [each for each in range(CHUNKS) if each != there]
     assert chunks_sent(world.helpers[0]) == []
-
-
-def kill_after(world, requests):
-    """The process dies when its helpers together have carried out so many requests."""
-    counted, lock = [0], threading.Lock()
-    handle = world.router.handle_request
-
-    def dying(request):
-        if ".test" not in request.url.host or request.url.host == "parameters.test":
-            return handle(request)
-        with lock:
-            counted[0] += 1
-            dead = counted[0] > requests
-        if dead:
-            raise Killed
-        return handle(request)
-
-    world.router.handle_request = dying
-    with pytest.raises(Killed):
-        world.client.send("monday")
-    world.router.handle_request = handle
-    world.client.close()
-    world.client = world.start()
 
 
 @pytest.mark.parametrize("requests", range(2 + 2 * CHUNKS + 2))

@@ -81,7 +81,7 @@ def test_what_is_a_comment_is_what_happens_without_it(party, tmp_path):
         for table, keys in {
             "": ["anchor", "database", "functions", "workers"],
             "serving": ["port", "certificate", "certificate_key", "drain_s", "metrics_port"],
-            "policy": ["whole_label_space"],
+            "policy": ["whole_label_space", "checked_reports"],
         }.items():
             for key in keys:
                 (given.get(table, {}) if table else given).pop(key, None)
