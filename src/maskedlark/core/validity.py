@@ -3,8 +3,9 @@
 Every secret is a list of numbers v_1 … v_M that have to be 0 or 1 (`bits` of a declaration). f is the
 polynomial of degree M with f(0) = u, a random number, and f(i) = v_i; g = f (f - 1) has degree 2M and is 0 at
 1 … M if and only if all are bits. The proof is u, g(0), g(M + 1), …, g(2M), shared as the secrets are. At one
-secret point t, which depends on the report id alone, each helper publishes its shares of f(t) and g(t), both
-linear in what it holds, with 0 for g(1) … g(M). The report is valid if f(t) (f(t) - 1) = g(t).
+secret point t, which follows from a key of the helpers and the report id, each helper publishes its shares of
+f(t) and g(t), both linear in what it holds, with 0 for g(1) … g(M). The report is valid if f(t) (f(t) - 1) =
+g(t).
 
 A proof that was made before t was known holds with a probability of at most 2M / (p - 2M - 1) if some v_i is
 no bit. f(t) is uniform because u is, and g(t) follows from it: nobody learns more, whatever other helpers do.

@@ -256,7 +256,7 @@ class Account:
 
     def noise_that_fits(self, entry: Entry) -> float | None:
         """The least noise with which the same query would fit; None if none does."""
-        room, found = self._room(entry.stream), []
+        room, found = self.room(entry.stream, ()), []
         for dataset in entry.datasets:
             charged = self._charged.get(_Place(entry.stream, dataset), _Charged())
             try:
@@ -352,26 +352,6 @@ class Account:
         total = _sum(streams.values())
         delta = math.fsum(self._delta(stream) for stream in streams)
         return Spent(total.adserver, delta, total.coalition)
-
-    def _room(self, stream: Stream) -> EpsilonPair:
-        """The most that one dataset of a stream may cost, given what the other streams have cost."""
-        others = {name: cost for name, cost in _dearest_by_stream(self._costs()).items() if name != stream}
-        room = self._document.budget.epsilon - _sum(others.values()).adserver
-        if stream is None:
-            return EpsilonPair(room, math.inf)
-        training = _sum(_of_models(others))
-        ceilings = self._ceilings()
-        return EpsilonPair(
-            min(room, ceilings.adserver - training.adserver), ceilings.coalition - training.coalition
-        )
-
-    def _ceilings(self) -> EpsilonPair:
-        """What training may cost."""
-        training = self._document.training
-        if training is None:
-            return _NOTHING
-        more = 1 + self._slack
-        return EpsilonPair(training.adserver.epsilon * more, training.coalition.epsilon * more)
 
 
 _NOTHING = EpsilonPair(0.0, 0.0)

@@ -90,6 +90,8 @@ class Reporting:
             with processes(self.processes) if several else nullcontext() as pool:
                 for place, batch in enumerate(self._batches(purpose, pool)):
                     if self._stopped.is_set():
+                        if pool is not None:
+                            pool.shutdown(cancel_futures=True)  # Else all chunks are made first.
                         raise OtherSimulation("stopped while it made reports: the same again begins anew")
                     (part / f"{place:06}").write_bytes(uploads.encode_batch(batch))
                     progress(

@@ -24,7 +24,7 @@ with only_process(Path(sys.argv[1])):
 def test_two_processes_do_not_run_on_one_folder(tmp_path):
     with (
         world(tmp_path) as first,
-        pytest.raises(FolderInUse, match=r"^another process runs on this folder: .*state$"),
+        pytest.raises(FolderInUse, match=r"^another process, \d+, runs on .*state: stop it with `kill \d+`"),
         running(tmp_path, settings(tmp_path), first.clock),
     ):
         pytest.fail("it must not start")

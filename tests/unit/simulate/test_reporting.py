@@ -1,5 +1,7 @@
 """A folder whose datasets answer nothing any more. That reports are frozen is in tests/integration."""
 
+import time
+from itertools import repeat
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -32,3 +34,22 @@ def test_what_is_frozen_stays(tmp_path):
 def test_what_is_neither_frozen_nor_selected_is_refused(tmp_path, state):
     with pytest.raises(OtherSimulation, match=f"dataset trained is {state}: give another folder"):
         run(tmp_path, state)
+
+
+def test_who_interrupts_does_not_wait_until_all_reports_are_made(tmp_path):
+    """The other thread would make reports for ever; only those of the first purpose are complete."""
+    users: Any = SimpleNamespace(size=1, keys={}, values={}, features=0, label=0)
+    browsers = SimpleNamespace(measure=lambda *_: iter([[b"report"]]), train=lambda *_: repeat([b"report"]))
+
+    def interrupt(_):
+        while not (tmp_path / "reports" / "train.part" / "000003").exists():
+            time.sleep(0.01)
+        raise KeyboardInterrupt
+
+    document = SimpleNamespace(purposes=lambda: [Purpose.AGGREGATE, Purpose.TRAIN])
+    scene: Any = SimpleNamespace(
+        document=document, folder=tmp_path, browsers=lambda _: browsers, upload=interrupt
+    )
+    with pytest.raises(KeyboardInterrupt):
+        Reporting(scene, users, "tag").run(cast(Client, SimpleNamespace(datasets=list)))
+    assert [each.name for each in sorted((tmp_path / "reports").iterdir())] == ["aggregate", "train.part"]
