@@ -67,6 +67,18 @@ def read_onnx(path: str | Path, loss: str | Sequence[str], output: str | None = 
     return onnx_model.load(Path(path), names(loss), output)
 
 
+def ends_in_sigmoid(model: nn.Module) -> bool:
+    """Whether its outputs are probabilities: a sigmoid may follow the last layer, as the loss has it too."""
+    try:
+        nodes = list(fx.Tracer().trace(model).nodes)
+    except (fx.proxy.TraceError, TypeError):
+        return False
+    last = next(node for node in reversed(nodes) if node.op != "output")
+    if last.op == "call_module":
+        return isinstance(model.get_submodule(str(last.target)), nn.Sigmoid)
+    return last.target in _TRACED[nn.Sigmoid]
+
+
 def names(loss: str | Sequence[str]) -> tuple[str, ...]:
     """The names of losses, normalised, one per label."""
     losses_named = tuple(_OTHER_NAMES.get(name, name) for name in ([loss] if isinstance(loss, str) else loss))

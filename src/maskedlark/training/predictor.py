@@ -59,8 +59,9 @@ class Predictor:
         losses = networks.names(self.loss)
         if losses == ("softmax",):
             return torch.softmax(outputs, dim=1).numpy()
+        is_logit = not networks.ends_in_sigmoid(self.model)
         columns = [
-            torch.sigmoid(column) if loss == "bce" else column
+            torch.sigmoid(column) if loss == "bce" and is_logit else column
             for loss, column in zip(losses, outputs.T, strict=True)
         ]
         return (columns[0] if len(losses) == 1 else torch.stack(columns, dim=1)).numpy()

@@ -125,3 +125,21 @@ def test_another_shape_is_refused(tmp_path):
 def test_a_file_that_is_not_there_is_named(tmp_path):
     with pytest.raises(FileNotFoundError):
         load(tmp_path / "nothing.pt", model())
+
+
+class Functional(nn.Module):
+    """A sigmoid that is called, not a module."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, rows):
+        return torch.sigmoid(self.layer(rows))
+
+
+@pytest.mark.parametrize("ending", [lambda layer: nn.Sequential(layer, nn.Sigmoid()), Functional])
+def test_a_model_that_ends_in_a_sigmoid_gives_probabilities_once(ending):
+    layer, rows = nn.Linear(FEATURES, 1), table()[0]
+    plain = Predictor(layer, "bce", "visits").predict(rows)
+    assert Predictor(ending(layer), "bce", "visits").predict(rows) == pytest.approx(plain)
