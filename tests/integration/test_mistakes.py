@@ -281,6 +281,6 @@ def test_a_folder_that_is_in_use(scene, tmp_path):
     table.write_text("x,y\n" + "1,1\n2,0\n" * 20)
     pid = os.getpid()
     assert line("simulate", table, "--folder", scene.folder, "--label", "y") == (
-        f"OtherSimulation: this simulation runs already: another process, {pid}, runs on {scene.folder}: stop "
-        f"it with `kill {pid}`, and try again, or give another folder"
+        f"OtherSimulation: this simulation runs already: another process, {pid}, runs on {scene.folder}: "
+        f"stop it with `kill {pid}`, and try again, or give another folder"
     )

@@ -9,7 +9,9 @@ g(t).
 
 A proof that was made before t was known holds with a probability of at most 2M / (p - 2M - 1) if some v_i is
 no bit. f(t) is uniform because u is, and g(t) follows from it: nobody learns more, whatever other helpers do.
-But only once: a second point of f says something about v, so a report has one t for good.
+But only once: a second point of f says something about v, so a report has one t for good. Nor may what is
+evaluated ever change under the same word for `checks` in a document: with another order of bits, other
+weights or another derivation of t, a report that was checked before would get a second number.
 """
 
 from collections.abc import Sequence

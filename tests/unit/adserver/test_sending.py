@@ -1,3 +1,5 @@
+import threading
+
 import pytest
 
 from maskedlark.adserver import datasets as selecting
