@@ -7,6 +7,7 @@ import json
 import threading
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import httpx
 import numpy as np
@@ -393,10 +394,8 @@ def kill_after(world: World, requests: int) -> None:
             raise Killed
         return handle(request)
 
-    world.router.handle_request = dying
-    with pytest.raises(Killed):
+    with patch.object(world.router, "handle_request", dying), pytest.raises(Killed):
         world.client.send("monday")
-    world.router.handle_request = handle
     world.client.close()
     world.client = world.start()
 
