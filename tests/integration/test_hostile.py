@@ -23,6 +23,7 @@ from maskedlark.web.errors import StrangeAnswer
 from maskedlark.web.remote import Remote
 from maskedlark.web.request_signature import NO_BODY_TYPE
 from maskedlark.wire import uploads
+from maskedlark.wire.checks import CHECKS_TYPE, MAX_RELAY
 from maskedlark.wire.datasets import CHUNK_TYPE, FREEZE_TYPE, JSON_TYPE
 from maskedlark.wire.steps import STEP_TYPE
 from tests.integration.hostile import (
@@ -81,18 +82,21 @@ def signed(made: LocalCluster, path: str, media_type: str, body: bytes = b"", or
     return request_signature.sign("POST", path, media_type, body, name, "helper-0", now, key)
 
 
-LARGE = ("chunk", "freeze", "step")
+LARGE = ("chunk", "checks", "freeze", "step")
 TAKING = {
     "reports": ("adserver", "/v2/reports", uploads.CONTENT_TYPE, 4 * MIB),
     "documents": ("service", "/v2/documents", JSON_TYPE, MIB),
     "keys": ("service", "/v2/keys?helper=helper-0", KEYS, MIB),
     "begin": ("helper", "/v2/datasets/d", JSON_TYPE, 1 << 12),
     "chunk": ("helper", f"/v2/datasets/d/chunks/0?{OPENED}", CHUNK_TYPE, 16 * MIB),
+    "checks": ("helper", f"/v2/datasets/d/chunks/0/checks?{OPENED}", CHECKS_TYPE, MAX_RELAY),
     "freeze": ("helper", f"/v2/datasets/d/freeze?{OPENED}", FREEZE_TYPE, 32 * MIB),
     "releases": ("helper", "/v2/releases", JSON_TYPE, 1 << 18),
     "explain": ("helper", "/v2/explain", JSON_TYPE, 1 << 18),
     "make a seed": ("helper", f"/v2/seeds/{'0' * 64}", NO_BODY_TYPE, 0),
     "seed": ("helper", f"/v2/seeds/{'0' * 64}/message", JSON_TYPE, 1 << 14),
+    "make a check key": ("helper", f"/v2/check-keys/{'0' * 64}", NO_BODY_TYPE, 0),
+    "check key": ("helper", f"/v2/check-keys/{'0' * 64}/message", JSON_TYPE, 1 << 14),
     "session": ("helper", "/v2/sessions", JSON_TYPE, 1 << 18),
     "step": ("helper", f"/v2/sessions/{'0' * 32}/steps/0", STEP_TYPE, 8 * MIB),
     "close": ("helper", f"/v2/sessions/{'0' * 32}/close", NO_BODY_TYPE, 0),
@@ -136,7 +140,8 @@ def test_every_endpoint_that_takes_a_body_is_attacked_here(made):
     ):
         shown = httpx.get(f"{process.address}/openapi.json").json()["paths"]
         found |= {(party, path) for path, methods in shown.items() if {"post", "put", "patch"} & {*methods}}
-    named = {"{name}": "d", "{number}": "0", "{dataset}": "0" * 64, "{session}": "0" * 32, "{step}": "0"}
+    named = {"{name}": "d", "{number}": "0", "{session}": "0" * 32, "{step}": "0"}
+    named |= dict.fromkeys(("{dataset}", "{parameters}"), "0" * 64)
     paths = {(party, "/".join(named.get(part, part) for part in path.split("/"))) for party, path in found}
     assert paths == {(party, path.partition("?")[0]) for party, path, *_ in TAKING.values()}
 
