@@ -19,6 +19,10 @@ Entry = str | int
 def in_order(entries: Iterable[Entry]) -> tuple[Entry, ...]:
     """Numbers before texts: the order of stored entries and of groups in answers. Fast if already sorted."""
     listed = list(entries)
+    try:
+        return tuple(sorted(listed))
+    except TypeError:  # Both are there, and do not compare.
+        pass
     numbers = sorted(entry for entry in listed if isinstance(entry, int))
     return (*numbers, *sorted(entry for entry in listed if isinstance(entry, str)))
 
@@ -57,6 +61,12 @@ class TrainingRecords:
 
     def __len__(self) -> int:
         return len(self.shares)
+
+    def block(self, rows: slice) -> "TrainingRecords":
+        """Some neighbouring records, not copied."""
+        shown = tuple(each if len(each) == 1 < len(self) else each[rows] for each in self.candidates)
+        indices = tuple(each[rows] for each in self.indices)
+        return TrainingRecords(self.ids[rows], self.features[rows], shown, self.shares[rows], indices)
 
     def masks(self, label: int) -> FieldArray:
         """The masks of one label's candidates: (n, m)."""
