@@ -30,7 +30,7 @@ from maskedlark.helper.errors import BeforeRecovery, IngestInterrupted, Replayed
 from maskedlark.helper.tables import CHUNKS, DATASETS, OPEN, DatasetRow
 from maskedlark.parameters.document import Document
 from maskedlark.storage.errors import StorageUnavailable
-from maskedlark.web.child_process import follow_parent
+from maskedlark.compute.child_process import follow_parent
 from maskedlark.web.errors import AlreadyFrozen
 from maskedlark.wire import datasets as wire
 from maskedlark.wire.acceptance import Terms
