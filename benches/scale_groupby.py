@@ -17,7 +17,7 @@ from pathlib import Path
 
 import duckdb
 import numpy as np
-import pyarrow as pa
+import pandas as pd
 
 from benches.timing import seconds, side_by_side
 from maskedlark.core import field
@@ -103,10 +103,11 @@ def write(folder: Path) -> Columns:
         field.subtract(secrets, mask).tofile(folder / f"{number}-shares")
         for total, own in zip(totals, mask[1:], strict=True):
             total.add(own, codes.astype(np.intp))
-        clear.append(pa.table({"key": codes, **values}))
+        clear.append(pd.DataFrame({"key": codes, **values}))
     peer = duckdb.connect()
-    peer.register("arrow", pa.concat_tables(clear))
-    peer.execute("CREATE TABLE clear AS SELECT * FROM arrow").execute("DROP VIEW arrow")
+    peer.register("frame", pd.concat(clear))
+    peer.execute("CREATE TABLE clear AS SELECT * FROM frame")
+    peer.unregister("frame")
     return Columns(folder, _names(), tuple(total.sums() for total in totals), peer)
 
 
@@ -171,7 +172,7 @@ def _names() -> tuple[str, ...]:
 
 def _texts(made: Columns) -> float:
     """The peer's time if the key is a column of texts."""
-    made.peer.register("names", pa.table({"key": np.arange(KEYS, dtype=np.int32), "name": list(made.names)}))
+    made.peer.register("names", pd.DataFrame({"key": np.arange(KEYS, dtype=np.int32), "name": made.names}))
     made.peer.execute(
         "CREATE OR REPLACE TABLE clear AS "
         "SELECT name AS key, purchase, visit FROM clear JOIN names USING (key)"
