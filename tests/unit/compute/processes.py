@@ -1,0 +1,26 @@
+"""Waiting for processes to end."""
+
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+PATIENCE_S = 60
+
+
+def are_gone(pids: Iterable[int]) -> bool:
+    """Whether all of these end. A process that only waits to be looked at has ended."""
+    deadline, left = time.monotonic() + PATIENCE_S, set(pids)
+    assert left, "there were some"
+    while time.monotonic() < deadline:
+        left = {pid for pid in left if _runs(pid)}
+        if not left:
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
