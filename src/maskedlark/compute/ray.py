@@ -16,7 +16,8 @@ from maskedlark.compute.task import Performer, failure, success
 DONE, LOST = b"+", b"?"
 """Answers to the helper that are no outcomes: none begins like this."""
 ACTORS_WITHIN_S = 45.0
-REPLACED_WITHIN_S = 15.0
+REPLACED_WITHIN_S = {1: 5.0, 0: 20.0}
+"""By the processors that a replacement asks for."""
 
 
 class WorkerActor:
@@ -127,11 +128,11 @@ class _Workers:
         return outcome
 
     def _replace(self, place: int) -> None:
-        # Where a node is gone, the others have no processor to spare: the second one shares theirs.
-        for cpus in (1, 0):
+        # When a node is gone, the others may have no processor to spare: the second one shares theirs.
+        for cpus, within_s in REPLACED_WITHIN_S.items():
             actor = self._create(cpus)
             with suppress(Exception):
-                if self._are_ready([actor], REPLACED_WITHIN_S):
+                if self._are_ready([actor], within_s):
                     self._actors[place] = actor
                     return
             self._kill(actor)

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 PATIENCE_S = 60
@@ -10,13 +11,22 @@ PATIENCE_S = 60
 def are_gone(pids: Iterable[int]) -> bool:
     """Whether all of these end. A process that only waits to be looked at has ended."""
     deadline, left = time.monotonic() + PATIENCE_S, set(pids)
-    assert left, "there were some"
     while time.monotonic() < deadline:
         left = {pid for pid in left if _runs(pid)}
         if not left:
             return True
         time.sleep(0.05)
     return False
+
+
+def with_argument(text: str) -> set[int]:
+    """The processes that were started with this in one of their arguments."""
+    found = set()
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            if text.encode() in path.read_bytes():
+                found.add(int(path.parent.name))
+    return found
 
 
 def _runs(pid: int) -> bool:

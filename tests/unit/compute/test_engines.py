@@ -122,6 +122,7 @@ def test_workers_end_with_a_helper_that_is_killed(tmp_path):
         [sys.executable, script], stdout=subprocess.PIPE, check=False, env={**os.environ, "PYTHONPATH": paths}
     )
     assert done.returncode == -signal.SIGKILL
+    assert len(done.stdout.split()) == 2
     assert are_gone(map(int, done.stdout.split()))
 
 
