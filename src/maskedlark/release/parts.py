@@ -136,10 +136,9 @@ class Batches:
 
     def _room(self, drawn: Sequence[Draw]) -> int:
         """The number of rows to compute over; for batches that are not Poisson it includes those held out."""
-        rate = self._sampling.rate
-        if rate is None:
+        if self._sampling.rate is None:
             return sum(len(each.rows) for each in drawn)
-        return batches.room(rate * (1 - self._sampling.held_out), sum(self._sizes))
+        return self._sampling.most(self._sizes)
 
 
 def forget() -> None:
