@@ -1,15 +1,12 @@
 """Options of estimators: what cannot be meant is refused before anything is asked. Run by the ad server."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from numbers import Integral
 from typing import Any, NamedTuple
 
 from maskedlark.adserver.query_arguments import is_over_0
 from maskedlark.errors import BadArguments
 from maskedlark.features.encoder import Encoder
-
-_MAX_SEED = 2**32 - 1
-"""That scikit-learn takes."""
 
 
 class _Rule(NamedTuple):
@@ -24,11 +21,11 @@ def _is_whole(given: object) -> bool:
 
 
 def _is_names(given: object) -> bool:
-    return isinstance(given, Sequence) and all(isinstance(each, str) for each in given)
+    return isinstance(given, Collection) and all(isinstance(each, str) for each in given)
 
 
 _OVER_0 = _Rule(lambda given: given is None or is_over_0(given), "a finite number over 0, or None")
-_COUNT = _Rule(lambda given: _is_whole(given) and 0 <= given <= _MAX_SEED, "a whole number, 0 or more")
+_COUNT = _Rule(lambda given: _is_whole(given) and given >= 0, "a whole number, 0 or more")
 _RULES = {
     "tag": _Rule(lambda given: isinstance(given, str), "the name of a model that the document declares"),
     "clip": _OVER_0,

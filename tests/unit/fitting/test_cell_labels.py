@@ -110,11 +110,11 @@ def test_of_a_binary_label_ones_alone_are_asked():
         assert (model.soft_.argmax(axis=1) == truth).mean() > 0.99
 
 
-@pytest.mark.parametrize("count", [1, None])
-def test_few_rows_are_one_cell(count):
+@pytest.mark.parametrize(("count", "seed"), [(1, 0), (None, 2**63 - 1)])
+def test_few_rows_are_one_cell(count, seed):
     way, rows, _ = filled(count=30)
     with way:
-        model = CellLabels(way, cases.TAG, noise=0.1, cells=count).fit(rows)
+        model = CellLabels(way, cases.TAG, noise=0.1, cells=count, seed=seed).fit(rows)
         assert len(model.counts_) == 1
         assert model.soft_.shape == (30, 3)
 
