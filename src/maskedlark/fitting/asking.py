@@ -238,10 +238,6 @@ def question(settings: Settings, family: Family | None, table: Any) -> Question:
 
     `family` None: logistic or softmax, as the label is.
     """
-    for name in ("epsilon", "noise", "clip"):
-        given = getattr(settings, name)
-        if given is not None and not 0 < given < math.inf:  # NaN fails this too.
-            raise BadArguments(f"{name}={given}: it is a number over 0, or None")
     document, digests = settings.client.frozen_to_train(settings.datasets)
     declared = document.trained(settings.tag)
     found = family_of(declared, settings.label, family)
