@@ -18,7 +18,7 @@ from maskedlark.clock import SECONDS_AN_HOUR, SystemClock
 from maskedlark.helper import backup as backups
 from maskedlark.helper import config as configuration
 from maskedlark.helper import recovery
-from maskedlark.helper.anchor import FileAnchor
+from maskedlark.helper.anchor import open_anchor
 from maskedlark.helper.app import create_app
 from maskedlark.helper.config import Config, InitOptions
 from maskedlark.helper.keyring import DAY_S, Keyring, Span
@@ -113,8 +113,7 @@ def accept_ledger(config: HelperConfig, as_json: Json = False) -> None:
     """
     settings = configuration.read(config)
     typer.confirm("Is this surely the newest ledger, and no copy that was put back?", abort=True, err=True)
-    with closing(open_database(settings.database_url)) as database:
-        anchor = FileAnchor(settings.anchor_folder)
+    with closing(open_database(settings.database_url)) as database, open_anchor(settings, database) as anchor:
         ledger = Ledger(database, anchor, _keyring(settings), SystemClock(), SystemRandomness())
         origins = ledger.reset_anchors()
     line = f"anchored {', '.join(origins) or 'nothing: the ledger is empty'}"

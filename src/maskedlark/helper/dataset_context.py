@@ -34,7 +34,7 @@ from maskedlark.storage.errors import LockHeld, StorageUnavailable
 from maskedlark.web import files
 
 LOCKS = 256
-"""Lock files for all datasets, so that none is ever removed. Two that share one only wait for a later sweep."""
+"""Lock files for all datasets: none is ever removed. Two that share one only wait for a later sweep."""
 _decoded = lru_cache(documents.decode)
 
 
@@ -86,7 +86,9 @@ class DatasetContext:
             try:
                 stack.enter_context(file_lock.held(self._locks / name, **how))
             except OSError as error:
-                raise StorageUnavailable("the folder of columns cannot be written; try again later") from error
+                raise StorageUnavailable(
+                    "the folder of columns cannot be written; try again later"
+                ) from error
             yield
 
     def expire(self, now: int) -> None:

@@ -1,4 +1,4 @@
-"""Who runs on a helper's folder: one process, or several over one database server. Run at a helper's start."""
+"""Who runs on a helper's folder: one process, or several over one database server. Run by a helper."""
 
 import os
 from collections.abc import Iterator

@@ -1,7 +1,7 @@
 """Locks in files, among threads, processes, and machines that share a folder. Run by every party.
 
-A process that ends, however it ends, lets go of its locks. Lock files stay: one that is removed while somebody
-waits for it would be held twice.
+A process that ends, however it ends, lets go of its locks. Lock files stay: one that is removed while
+somebody waits for it would be held twice.
 """
 
 import fcntl
