@@ -157,6 +157,11 @@ class Config(PartyConfig):
         return self.database or f"sqlite:///{self.folder / 'database' / 'helper.sqlite'}"
 
     @property
+    def own_workers(self) -> int:
+        """Of the workers, those of each process that serves."""
+        return max(1, self.workers // self.serving.processes)
+
+    @property
     def service_key_public(self) -> VerifyingKey:
         """The key that the parameter service signs with."""
         return VerifyingKey(bytes.fromhex(self.service_key))

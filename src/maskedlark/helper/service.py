@@ -61,7 +61,7 @@ class Service:
         sealing = self._opening_keys, self._sealing_keys
         self.check_keys = CheckKeys(self.database, self.ledger, self.keyring, *sealing, clock)
         opening = self._opening_keys, self.check_keys
-        self.datasets = Datasets(context, self.ledger, *opening, config.workers)
+        self.datasets = Datasets(context, self.ledger, *opening, config.own_workers)
         stack.callback(self.datasets.close)
         service, key = config.parameter_service, config.service_key_public
         self.parameters = stack.enter_context(
