@@ -94,7 +94,7 @@ def serve_command(
             place = settings.serving.model_copy(update=changed)
             processes.refuse_file(place, settings.database_url)
             if place.processes == 1:
-                run(settings, partial(serving.serve, settings=place))
+                run(settings, lambda made: serving.serve(made, place))
                 return
             child = partial(_child, service, log_level, run, settings, place)
             raise typer.Exit(processes.supervise(place, child))

@@ -76,7 +76,7 @@ class Serving(PartyConfig):
     processes: Annotated[int, Field(ge=1, le=256)] = Field(
         default=1,
         description="processes on this port, which share all but memory; more than one needs PostgreSQL: "
-        "processes = 4",
+        "processes = 1",
     )
     max_connections: Annotated[int, Field(ge=1, le=1 << 20)] = Field(
         default=1024,
