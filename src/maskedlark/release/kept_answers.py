@@ -19,7 +19,7 @@ from pathlib import Path
 from maskedlark.storage import file_lock
 from maskedlark.storage.errors import LockHeld, StorageUnavailable
 
-_WRITING, _LOCKS = ".writing-", ".locks"
+_WRITING = ".writing-"
 """Room has the name of its lock, of which there are 256: none is ever removed."""
 _HEAD = struct.Struct(">QQI32s")
 """Expiry, length, checksum, and digest of the request: a truncated file is no answer."""
@@ -29,7 +29,7 @@ class KeptAnswers:
     """Answers in a folder. Threads and processes may share it."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self._folder, self._locks = folder, folder.with_name("locks")
         self._tidy()
 
     @contextmanager
@@ -40,7 +40,8 @@ class KeptAnswers:
         lock = _name(origin, request)[:2]
         with ExitStack() as stack:
             try:
-                stack.enter_context(file_lock.held(self._folder / _LOCKS / lock))
+                self._folder.mkdir(0o700, parents=True, exist_ok=True)
+                stack.enter_context(file_lock.held(self._locks / f"answers-{lock}"))
             except OSError as error:
                 raise _unavailable() from error
             found = self._reserve(f"{_WRITING}{lock}-", _HEAD.size + size)
@@ -96,7 +97,7 @@ class KeptAnswers:
         """Remove what a process that has ended did not finish: nobody holds the lock of it."""
         for path in self._folder.glob(f"{_WRITING}*"):
             lock = path.name.removeprefix(_WRITING)[:2]
-            with suppress(LockHeld), file_lock.held(self._folder / _LOCKS / lock, wait=False):
+            with suppress(LockHeld), file_lock.held(self._locks / f"answers-{lock}", wait=False):
                 path.unlink(missing_ok=True)
 
     def _reserve(self, prefix: str, size: int) -> Path:

@@ -1,7 +1,7 @@
 """Two helpers' processes on one folder and one database: neither takes away what the other is writing.
 
-Each `helper` here has nothing in memory of the other, as two processes have; tests/simulation/several kills
-real ones.
+Each `helper` here has nothing in memory of the other, as two processes have. Real ones are killed in
+tests/simulation/test_several.py.
 """
 
 import threading
