@@ -32,9 +32,9 @@ def test_a_folder_of_an_older_release_names_nobody(tmp_path):
 
 
 def test_those_that_share_a_folder_keep_out_who_wants_it_alone_and_the_other_way_round(tmp_path):
-    with only_process(tmp_path, shared=True), only_process(tmp_path, shared=True):
-        with pytest.raises(FolderInUse, match="another process runs on"), only_process(tmp_path):
-            pytest.fail("it is shared")
-    with only_process(tmp_path):
-        with pytest.raises(FolderInUse, match=f"{os.getpid()}"), only_process(tmp_path, shared=True):
-            pytest.fail("it is held")
+    one, two = (only_process(tmp_path, shared=True) for _ in range(2))
+    with one, two, pytest.raises(FolderInUse, match="another process runs on"), only_process(tmp_path):
+        pytest.fail("it is shared")
+    held, named = only_process(tmp_path), pytest.raises(FolderInUse, match=f"{os.getpid()}")
+    with held, named, only_process(tmp_path, shared=True):
+        pytest.fail("it is held")
