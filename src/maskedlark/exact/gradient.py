@@ -6,7 +6,6 @@ multiplied by 2^-exponent, it is the gradient in reals. Same inputs, same bits, 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
 from typing import Protocol, Self
 
 import numpy as np
@@ -193,12 +192,9 @@ class Engine:
     def _block(self, block: Block) -> Tensor:
         trace = self._forward(block.features, block.seed if self._layout.network.has_dropout else None)
         masked = self._masked(trace, block)
-        strip = products.max_rows(TOP)
-        parts = (
-            products.join(self._contract(trace, masked, slice(start, start + strip)))
-            for start in range(0, len(block.features), strip)
-        )
-        return reduce(products.add, parts)
+        most = products.max_rows(TOP)
+        strips = [slice(start, start + most) for start in range(0, len(block.features), most)]
+        return products.join_all([self._contract(trace, masked, rows) for rows in strips])
 
     def _masked(self, trace: Trace, block: Block) -> list[Limbs]:
         """Every layer's masked error, all labels together, first layer first."""
@@ -237,8 +233,7 @@ class Engine:
                 bias = Limbs(flat.low[place], flat.high[place])
             errors, signed = Limbs(*(limb[rows] for limb in masked[index])), trace.signed[index]
             if signed is None:
-                inputs = trace.inputs[index][rows].double()
-                products.contract(errors, inputs, weight, bias, linear.transposed)
+                products.contract(errors, trace.inputs[index][rows], weight, bias, linear.transposed)
             else:
                 digits.contract(errors, signed[rows], weight, bias, linear.transposed)
         return flat

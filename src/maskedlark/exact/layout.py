@@ -170,8 +170,9 @@ def _layers(network: Network, weights: Quantised) -> tuple[LayerLayout, ...]:
 
 
 def sums(weight: NDArray[np.int16], axis: int) -> int:
-    """The largest sum of magnitudes along an axis."""
-    return int(np.abs(weight).sum(axis=axis, dtype=np.int64).max())
+    """The largest sum of magnitudes along an axis: in 32 bits, twice as fast, where they hold it."""
+    narrow = weight.shape[axis] < 1 << 16
+    return int(np.abs(weight).sum(axis=axis, dtype=np.int32 if narrow else np.int64).max())
 
 
 def step_layout(network: Network, weights: Quantised, clip: Clip) -> StepLayout:

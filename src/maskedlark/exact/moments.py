@@ -161,10 +161,10 @@ class Representation:
         weight, bias = (Limbs(*(limb[:, place] for limb in flat)) for place in (slice(inner), inner))
         activation = self.network.layers[-1].activation
         in_bytes = inner < digits.MAX_INPUTS and not (activation is not None and activation.signed)
-        if in_bytes and digits.available(numbers.device):
+        if in_bytes and digits.contracts(numbers.device):
             digits.contract(limbs, digits.with_ones(numbers), weight, bias, transposed=False)
         else:
-            products.contract(limbs, numbers.double(), weight, bias, transposed=False)
+            products.contract(limbs, numbers, weight, bias, transposed=False)
         joined = products.join(flat)
         joined[:, inner] = products.rotate(joined[:, inner], self.exponent)
         return joined[:, : self.width]

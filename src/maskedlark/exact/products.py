@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from maskedlark.core.field import BITS, P
+from maskedlark.exact import fused
 
 LOW_BITS = 31
 HIGH_BITS = BITS - LOW_BITS
@@ -36,6 +37,8 @@ def split(elements: Tensor) -> Limbs:
 
 def fold(raw: Limbs) -> Limbs:
     """Limbs of up to 2^52 in magnitude, brought back below `LIMB_TOP`, around 0. Overwrites them."""
+    if raw.low.device.type == "cuda":
+        return Limbs(*fused.fold(*raw))
     low, high = raw
     carry = (low * 2.0**-LOW_BITS).round_()
     low.sub_(carry, alpha=1 << LOW_BITS)
@@ -52,6 +55,15 @@ def join(raw: Limbs) -> Tensor:
     low.add_(high >> HIGH_BITS)
     high.bitwise_and_((1 << HIGH_BITS) - 1).bitwise_left_shift_(LOW_BITS)
     return canonical(high.add_(low))
+
+
+def join_all(parts: list[Limbs]) -> Tensor:
+    """The sum of fewer than 2^9 such pairs, joined once, as integers of 64 bits."""
+    if len(parts) == 1:
+        return join(parts[0])
+    return join(
+        Limbs(*(reduce(torch.add, (limb.long() for limb in own)) for own in zip(*parts, strict=True)))
+    )
 
 
 def canonical(elements: Tensor) -> Tensor:
@@ -106,6 +118,8 @@ def _weigh(masks: Tensor, numbers: Tensor) -> Limbs:
 
 def scale(limbs: Limbs, numbers: Tensor) -> Limbs:
     """Elementwise products with integers of at most 21 bits, folded."""
+    if limbs.low.device.type == "cuda":
+        return Limbs(*fused.scale(*limbs, numbers))
     return fold(Limbs(limbs.low * numbers, limbs.high * numbers))
 
 
@@ -126,7 +140,24 @@ def max_rows(top: int) -> int:
 
 def contract(limbs: Limbs, inputs: Tensor, weight: Limbs, bias: Limbs, transposed: bool) -> None:
     """Σ of error times input and of the error, over at most `max_rows` records, into unfolded limbs."""
+    if inputs.device.type == "cuda":
+        contract_with_ones(limbs, inputs, weight, bias, transposed)
+        return
+    inputs = inputs.double()
     for limb, of_weight, of_bias in zip(limbs, weight, bias, strict=True):
         left, right = (inputs, limb) if transposed else (limb, inputs)
         torch.mm(left.T, right, out=of_weight)
         torch.sum(limb, dim=0, out=of_bias)
+
+
+def contract_with_ones(limbs: Limbs, inputs: Tensor, weight: Limbs, bias: Limbs, transposed: bool) -> None:
+    """As `contract`, for GPUs: the errors are read once, since their sums are a column of the product."""
+    width = inputs.shape[1]
+    # Up to a multiple of 8, for which products are fast.
+    ones = limbs.low.new_empty((len(inputs), (width // 8 + 1) * 8))
+    ones[:, :width] = inputs
+    ones[:, width:] = 1.0
+    for limb, of_weight, of_bias in zip(limbs, weight, bias, strict=True):
+        sums = limb.T @ ones
+        of_bias.copy_(sums[:, width])
+        of_weight.copy_(sums[:, :width].T if transposed else sums[:, :width])
