@@ -62,11 +62,17 @@ def multiply(left: Tensor, right: Tensor) -> Tensor:
 
 
 def multiply_padded(left: Tensor, right: Tensor) -> Tensor:
-    """As `multiply`, for GPUs: more than 16 rows, lengths of multiples of 16, the right side transposed."""
+    """As `multiply`, for GPUs: more than 16 rows, multiples of 16, both sides stored along their sums."""
     (rows, length), columns = left.shape, right.shape[1]
-    left = pad(left, (0, -length % 16, 0, max(0, 17 - rows)))
-    turned = pad(right.T, (0, -length % 16, 0, -columns % 16)).contiguous()
-    return torch._int_mm(left.contiguous(), turned.T)[:rows, :columns]
+    own = _padded(left, max(rows, 17), length + -length % 16)
+    other = _padded(right.T, columns + -columns % 16, length + -length % 16)
+    return torch._int_mm(own, other.T)[:rows, :columns]
+
+
+def _padded(numbers: Tensor, rows: int, columns: int) -> Tensor:
+    """With zeros up to this size, in order of rows. What has it already is not copied."""
+    extra = rows - numbers.shape[0], columns - numbers.shape[1]
+    return (pad(numbers, (0, extra[1], 0, extra[0])) if any(extra) else numbers).contiguous()
 
 
 def with_ones(numbers: Tensor) -> Tensor:
@@ -86,10 +92,16 @@ def with_ones(numbers: Tensor) -> Tensor:
 
 
 def weight_with_zeros(weight: Tensor) -> Tensor:
-    """A weight (outputs, inputs) of 8 bits for `linear`: zeros where `with_ones` has ones."""
-    whole = _whole(weight.shape[1], weight.device)
-    answer = torch.zeros((whole, len(weight)), dtype=torch.int8, device=weight.device)
-    answer[: weight.shape[1]] = weight.T
+    """A weight (outputs, inputs) of 8 bits for `linear`: zeros where `with_ones` has ones.
+
+    For GPUs there are more columns, up to a multiple of 16, and they are stored transposed.
+    """
+    outputs, width = weight.shape
+    whole = _whole(width, weight.device)
+    if weight.device.type != "cpu":
+        return _padded(weight.to(torch.int8), outputs + -outputs % 16, whole).T
+    answer = torch.zeros((whole, outputs), dtype=torch.int8)
+    answer[:-1] = weight.T
     return answer
 
 

@@ -157,7 +157,8 @@ class _Linear:
     def __call__(self, numbers: Tensor, signed: Tensor | None) -> Tensor:
         """Every partial sum is exact, so the result does not depend on the kernel."""
         if self._in_bytes and signed is not None:
-            return digits.multiply(signed, self._weight).to(self._dtype).mul_(self._factor).add_(self._bias)
+            sums = digits.multiply(signed, self._weight)[:, : len(self._bias)]
+            return sums.to(self._dtype).mul_(self._factor).add_(self._bias)
         return torch.addmm(self._bias, numbers.to(self._dtype), self._weight)
 
 

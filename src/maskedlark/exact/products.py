@@ -6,6 +6,7 @@ Modulo p = 2^61 - 1 a carry out of the high limb is added to the low one, becaus
 limbs are folded with shifts, and made canonical once, at the end.
 """
 
+from collections.abc import Iterator
 from functools import reduce
 from typing import NamedTuple
 
@@ -125,12 +126,22 @@ def scale(limbs: Limbs, numbers: Tensor) -> Limbs:
 
 def times(limbs: Limbs, matrix: Tensor, top: int) -> Limbs:
     """The matrix product with integers of magnitude at most `top`, folded: (n, k) @ (k, m)."""
+    return _total([fold(part) for part in _times(limbs, matrix, top)])
+
+
+def times_kept(limbs: Limbs, matrix: Tensor, top: int, kept: Tensor) -> Limbs:
+    """As `times`, and times 0 or 1, elementwise: nothing grows, so nothing is folded twice."""
+    if kept.device.type == "cuda":
+        return _total([Limbs(*fused.scale(*part, kept)) for part in _times(limbs, matrix, top)])
+    product, kept = times(limbs, matrix, top), kept.double()
+    return Limbs(product.low.mul_(kept), product.high.mul_(kept))
+
+
+def _times(limbs: Limbs, matrix: Tensor, top: int) -> Iterator[Limbs]:
+    """The product in parts whose sums are exact, not folded."""
     block = EXACT // (LIMB_TOP * max(top, 1))
-    parts = [
-        fold(Limbs(limbs.low[:, place] @ matrix[place], limbs.high[:, place] @ matrix[place]))
-        for place in (slice(start, start + block) for start in range(0, len(matrix), block))
-    ]
-    return _total(parts)
+    for place in (slice(start, start + block) for start in range(0, len(matrix), block)):
+        yield Limbs(limbs.low[:, place] @ matrix[place], limbs.high[:, place] @ matrix[place])
 
 
 def max_rows(top: int) -> int:
