@@ -43,6 +43,7 @@ The others are defined where they are raised: in the `errors.py` of a package, o
 A message never holds a secret: no share, mask, label, value or payload byte.
 """
 
+import copyreg
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
@@ -54,6 +55,10 @@ class MaskedLarkError(Exception):
     _facts: Mapping[str, Any] = MappingProxyType({})
     is_retried = False
     """Whether the same request was sent before and went unanswered: what this error refuses may be done."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled by content: a class may take other arguments than its message."""
+        return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
 
     def facts(self) -> Mapping[str, Any]:
         """What a program should learn besides the message: JSON values, and no secret."""

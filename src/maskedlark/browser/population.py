@@ -21,7 +21,7 @@ from maskedlark.core.sharing import ByteRows
 from maskedlark.errors import NotDeclared
 from maskedlark.parameters.document import Document
 from maskedlark.randomness import Randomness
-from maskedlark.web.child_process import follow_parent
+from maskedlark.compute.child_process import follow_parent
 from maskedlark.wire import batch, columns
 from maskedlark.wire.batch import Envelope
 from maskedlark.wire.columns import Key

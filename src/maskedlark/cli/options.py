@@ -9,7 +9,8 @@ import typer
 from typer import Argument, Option
 
 from maskedlark.cli.error_handling import command
-from maskedlark.web import child_process, logs
+from maskedlark.compute import child_process
+from maskedlark.web import logs
 from maskedlark.web.config import Serving
 
 Json = Annotated[bool, Option("--json", help="For programs: one JSON object.")]

@@ -100,21 +100,50 @@ def total(a: FieldArray, axis: int = 0) -> FieldArray:
     return _joined(everything, upper).reshape(rows.shape[1:])
 
 
+class Totals:
+    """The sums of groups whose elements come in pieces, computed as in `total`. Fewer than 2^32 elements."""
+
+    def __init__(self, groups: int) -> None:
+        self._everything, self._upper = np.zeros((2, groups), np.uint64)
+
+    def add(self, a: FieldArray, group: NDArray[np.intp]) -> None:
+        """Element i belongs to group[i], of 0 … groups - 1."""
+        assert len(group) == len(a) < 1 << 32
+        assert len(a) == 0 or 0 <= group.min() <= group.max() < len(self._upper)
+        for start in range(0, len(a), _CACHED):
+            part, index = _words(a[start : start + _CACHED]), group[start : start + _CACHED]
+            np.add.at(self._everything, index, part)
+            np.add.at(self._upper, index, part >> _HALF_WORD)
+
+    def sums(self) -> FieldArray:
+        """One element per group."""
+        return _joined(self._everything, self._upper)
+
+
 def total_by(a: FieldArray, group: NDArray[np.intp], groups: int) -> FieldArray:
-    """The sum of every group, computed as in `total`: element i belongs to group[i], of 0 … groups - 1."""
-    assert len(group) == len(a) < 1 << 32
-    assert len(a) == 0 or 0 <= group.min() <= group.max() < groups
-    everything, upper = np.zeros((2, groups), np.uint64)
-    for start in range(0, len(a), _CACHED):
-        part, index = _words(a[start : start + _CACHED]), group[start : start + _CACHED]
-        np.add.at(everything, index, part)
-        np.add.at(upper, index, part >> _HALF_WORD)
-    return _joined(everything, upper)
+    """The sum of every group: element i belongs to group[i], of 0 … groups - 1."""
+    totals = Totals(groups)
+    totals.add(a, group)
+    return totals.sums()
+
+
+def accumulate(total: FieldArray, a: FieldArray) -> None:
+    """total = total + a, in place, in blocks that stay in cache. `total` is contiguous."""
+    assert total.shape == a.shape
+    whole, more = _words(total).reshape(-1), _words(a).reshape(-1)
+    for start in range(0, len(whole), _CACHED):
+        part = whole[start : start + _CACHED]
+        part += more[start : start + _CACHED]
+        np.minimum(part, part - _P, out=part)
 
 
 def _joined(everything: Words, upper: Words) -> FieldArray:
-    lower = everything - (upper << _HALF_WORD)
-    return add(_fold(lower), shift(_fold(upper), 32))
+    joined = np.empty(len(upper), np.int64)
+    for start in range(0, len(upper), _CACHED):
+        block = slice(start, start + _CACHED)
+        lower = everything[block] - (upper[block] << _HALF_WORD)
+        joined[block] = add(_fold(lower), shift(_fold(upper[block]), 32))
+    return joined
 
 
 def from_signed(x: NDArray[np.int64]) -> FieldArray:
