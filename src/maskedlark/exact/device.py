@@ -138,8 +138,9 @@ def array(numbers: Tensor) -> NDArray[Any]:
 
 def free(device: torch.device) -> int:
     """How many bytes of a GPU's memory a computation may take: most of what nobody holds."""
-    unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-    return (torch.cuda.mem_get_info(device)[0] + unused) * 3 // 4
+    stats = torch.cuda.memory_stats_as_nested_dict(device)
+    reserved, allocated = (stats[kind]["all"]["current"] for kind in ("reserved_bytes", "allocated_bytes"))
+    return int(torch.cuda.mem_get_info(device)[0] + reserved - allocated) * 3 // 4
 
 
 def _main(names: list[str]) -> None:
