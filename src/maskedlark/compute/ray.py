@@ -12,7 +12,7 @@ from maskedlark.compute.child_process import follow_parent
 from maskedlark.compute.errors import BadEngine, ClusterTooSmall, OtherVersion
 from maskedlark.compute.fingerprint import Fingerprint, fingerprint
 from maskedlark.compute.local import receive
-from maskedlark.compute.ray_connection import Cluster, connect
+from maskedlark.compute.ray_connection import Cluster, connect, disconnect
 from maskedlark.compute.task import Performer, failure, success
 
 DONE, LOST = b"+", b"?"
@@ -135,7 +135,7 @@ class _Workers:
 
     def _replace(self, place: int) -> None:
         deadline = time.monotonic() + REPLACED_WITHIN_S
-        # When a node is gone, the others may have no processor to spare: all attempts but the first share theirs.
+        # When a node is gone, the others may have no processor to spare: later attempts share theirs.
         for cpus in itertools.chain([1], itertools.repeat(0)):
             actor = self._create(cpus)
             with suppress(Exception):
@@ -157,7 +157,7 @@ class _Workers:
             while True:
                 key, data = receive(control, 2)
                 control.send_bytes(self._put(key, data))
-        self._ray.shutdown(wait_for_processes=True)
+        disconnect(self._ray, self._cluster)
 
     def _put(self, key: bytes, data: bytes) -> bytes:
         try:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from sqlalchemy import insert, select
 
 from maskedlark.clock import SECONDS_AN_HOUR
+from maskedlark.compute.child_process import follow_parent
 from maskedlark.core.purpose import Purpose
 from maskedlark.core.sharing import ByteRows
 from maskedlark.errors import OutOfRange, PastLifetime, Refused
@@ -30,7 +31,6 @@ from maskedlark.helper.errors import BeforeRecovery, IngestInterrupted, Replayed
 from maskedlark.helper.tables import CHUNKS, DATASETS, OPEN, DatasetRow
 from maskedlark.parameters.document import Document
 from maskedlark.storage.errors import StorageUnavailable
-from maskedlark.compute.child_process import follow_parent
 from maskedlark.web.errors import AlreadyFrozen
 from maskedlark.wire import datasets as wire
 from maskedlark.wire.acceptance import Terms

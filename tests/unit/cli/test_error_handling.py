@@ -43,6 +43,7 @@ def tree(root=MaskedLarkError):
 
 ROOMS = (
     "adserver",
+    "compute",
     "exact",
     "features",
     "helper",
@@ -56,7 +57,7 @@ ROOMS = (
 BUDGET = {"AccountClosed", "BudgetExhausted", "DeltaExhausted", "OverCeiling"}
 AWAY = {
     *("Busy", "Draining", "HelperAway", "IngestInterrupted", "NotReady", "ServiceAway", "SlotTaken"),
-    *("StorageUnavailable", "TooManyUploads"),
+    *("StorageUnavailable", "TooManyUploads", "WorkersLost"),
 }
 
 
