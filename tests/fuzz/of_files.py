@@ -236,7 +236,7 @@ folder = "state"
 address = "https://helper-0.example"
 parameter_service = "http://127.0.0.1:8000"
 service_key = "{SERVICE_KEY.verifying.public.hex()}"
-workers = 2
+compute.workers = 2
 [origins]
 "ads.example" = "{DOCUMENT_KEY.verifying.public.hex()}"
 [policy]

@@ -786,8 +786,8 @@ MUTANTS = (
     Mutant(
         "a cell: says how many records it has",
         SOURCE + "functions/cells.py",
-        "minlength=len(total))",
-        "minlength=len(total)) + k",
+        "np.bincount(cells, minlength=count)",
+        "np.bincount(cells, minlength=count) + 1",
         "tests/unit/release/test_cells.py",
     ),
     Mutant(
@@ -986,5 +986,19 @@ MUTANTS = (
         'plain = bool(name) and name not in (".", "..") and not',
         "plain = True or not",
         "tests/unit/exact/test_onnx_external.py",
+    ),
+    Mutant(
+        "a cluster: one that asks for no token is refused",
+        SOURCE + "compute/ray_connection.py",
+        'if _is_let_in(ray, address, "disabled"):',
+        'if _is_let_in(ray, address, "disabled") and False:',
+        "tests/unit/compute/test_ray.py",
+    ),
+    Mutant(
+        "a cluster: works for one helper",
+        SOURCE + "compute/ray_connection.py",
+        "overwrite=False",
+        "overwrite=True",
+        "tests/unit/compute/test_ray.py",
     ),
 )

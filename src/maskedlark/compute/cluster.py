@@ -132,6 +132,8 @@ class RayWorker(Worker):
 class RayEngine(PoolEngine):
     """Actors of a cluster, one per worker."""
 
+    is_elsewhere = True
+
     def __init__(self, cluster: Cluster) -> None:
         self._driver = Driver(cluster)
         self._driver.start()

@@ -1,7 +1,6 @@
 """`helper.toml`: all that a helper's operator decides. `helper init` writes one; unknown keys are refused."""
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from maskedlark.compute.settings import ComputeSettings
 from maskedlark.helper.ids import MAX_LEAP_S
 from maskedlark.helper.keyring import DAY_S, KEEP_S
 from maskedlark.parameters.document import Origin
@@ -84,9 +84,9 @@ class Config(PartyConfig):
         description="a folder on another disk than the database's, else in the folder: "
         'anchor = "/other/disk/anchor"',
     )
-    workers: Annotated[int, Field(ge=1, le=1 << 10)] = Field(
-        default_factory=lambda: os.cpu_count() or 1,
-        description="processes that open reports, else as many as processors: workers = 4",
+    compute: ComputeSettings = Field(
+        default=ComputeSettings(),
+        description='where its work runs: [compute] engine = "local", workers = 4',
     )
     functions: tuple[str, ...] = Field(
         default=(), description='modules with more functions: functions = ["ours.medians"]'

@@ -7,6 +7,7 @@ from contextlib import ExitStack, closing, contextmanager
 import httpx
 
 from maskedlark.clock import Clock
+from maskedlark.compute.settings import open_engine
 from maskedlark.core.purpose import Purpose
 from maskedlark.errors import NotDeclared
 from maskedlark.functions import Functions
@@ -15,6 +16,7 @@ from maskedlark.helper.anchor import FileAnchor
 from maskedlark.helper.check_keys import CheckKeys
 from maskedlark.helper.config import Config
 from maskedlark.helper.dataset_context import DatasetContext
+from maskedlark.helper.dataset_files import DatasetFiles, SealedFiles, key_of
 from maskedlark.helper.datasets import Datasets
 from maskedlark.helper.folder_lock import only_process
 from maskedlark.helper.keyring import DAY_S, Keyring
@@ -54,20 +56,37 @@ class Service:
         self.database = stack.enter_context(closing(open_database(_made(config.database_url))))
         self.ledger = Ledger(self.database, FileAnchor(config.anchor_folder), self.keyring, clock, rng)
         self.ledger.check()
-        folder, max_leap_s = config.columns_folder, config.max_leap_days * DAY_S
-        context = DatasetContext(folder, self.database, config.name, clock, max_leap_s)
+        self.engine = stack.enter_context(closing(open_engine(config.compute, config.name)))
+        context = DatasetContext(
+            config.columns_folder,
+            self.database,
+            config.name,
+            clock,
+            config.max_leap_days * DAY_S,
+            self._storage(),
+        )
+        context.check_workers(self.engine)
         sealing = self._opening_keys, self._sealing_keys
         self.check_keys = CheckKeys(self.database, self.ledger, self.keyring, *sealing, clock)
         opening = self._opening_keys, self.check_keys
-        self.datasets = Datasets(context, self.ledger, *opening, config.workers)
-        stack.callback(self.datasets.close)
+        self.datasets = Datasets(context, self.ledger, *opening, self.engine, config.compute.shard_bytes)
         service, key = config.parameter_service, config.service_key_public
         self.parameters = stack.enter_context(
             ParameterClient(service, key, config.parameters_folder, clock, config.pinned, http=http)
         )
         self.seeds = Seeds(self.database, self.keyring, *sealing, clock, rng)
         kept = KeptAnswers(config.folder / "answers")
-        self.releases = Release(config.name, self.ledger, functions, self.seeds.of, self.find, kept)
+        self.releases = Release(
+            config.name,
+            self.ledger,
+            functions,
+            self.seeds.of,
+            self.find,
+            kept,
+            self.engine,
+            rng,
+            config.compute.device,
+        )
 
     def request_verifier(self) -> RequestVerifier:
         """The allowed callers: the pinned origins, each with the key that it declares now."""
@@ -151,6 +170,11 @@ class Service:
         self.releases.forget(now)
         if gone := self.keyring.forget(now):
             _log.info("%d old keys were deleted", gone)
+
+    def _storage(self) -> DatasetFiles | None:
+        """Where datasets are, if not on the helper's own disk: sealed, wherever that is."""
+        url = self.config.compute.storage
+        return None if url is None else SealedFiles(url, key_of(self.keyring.check_secret))
 
     def _document(self, origin: str, parameters: bytes) -> Document:
         """A document of the caller's that this helper accepts."""

@@ -56,7 +56,7 @@ ROOMS = (
 )
 BUDGET = {"AccountClosed", "BudgetExhausted", "DeltaExhausted", "OverCeiling"}
 AWAY = {
-    *("Busy", "Draining", "HelperAway", "IngestInterrupted", "NotReady", "ServiceAway", "SlotTaken"),
+    *("Busy", "Draining", "HelperAway", "NotReady", "ServiceAway", "SlotTaken"),
     *("StorageUnavailable", "TooManyUploads", "WorkersLost"),
 }
 
