@@ -56,6 +56,22 @@ def test_the_work_of_a_part_follows_from_sizes_and_share_alone(which):
     assert sizes == {batches.room(0.1 if which == "held_out" else 1 - 0.1, 700)}
 
 
+@pytest.mark.parametrize(
+    ("sampling", "most"),
+    [
+        (Sampling(kind="whole"), 110),
+        (Sampling(kind="partition", batches=7), 8 + 9),
+        (Sampling(kind="partition", batches=200), 2),
+        (Sampling(kind="poisson", rate=1.0), 110),
+        (Sampling(kind="poisson", rate=0.05, held_out=0.5), batches.room(0.025, 110)),
+    ],
+)
+def test_no_batch_has_more_records_than_the_field_is_checked_for(sampling, most):
+    sizes = [np.count_nonzero(session(sampling, 50, 60).work(step).counted) for step in range(20)]
+    assert max(sizes) <= sampling.most([50, 60]) == most
+    assert max(sizes) == most or sampling.kind == "poisson"
+
+
 def test_who_is_held_out_does_not_change_with_the_step():
     sampling = Sampling(kind="whole", held_out=0.3)
     drawn = [
