@@ -295,9 +295,9 @@ MUTANTS = (
     ),
     Mutant(
         "a dataset: its records lie in the order of their ids",
-        HELPER + "columns.py",
-        'return np.argsort(np.ascontiguousarray(rows).view(f"S{rows.shape[1]}").ravel())',
-        "return np.arange(len(rows))",
+        HELPER + "sharding.py",
+        "return np.argsort(names(ids))",
+        "return np.arange(len(ids))",
         "tests/unit/helper/test_datasets.py",
     ),
     Mutant(

@@ -29,7 +29,6 @@ from maskedlark.helper.tables import (
 )
 from maskedlark.ledger.ledger import Ledger
 from maskedlark.parameters.document import Document
-from maskedlark.release.checks import Dataset
 from maskedlark.web.errors import AlreadyFrozen, DatasetConflict, DatasetLost, UnknownChunk, UnknownDataset
 from maskedlark.wire.datasets import ChunkAnswer, FreezeRequest, Frozen, State
 from maskedlark.wire.hpke import OpeningKey
@@ -128,7 +127,7 @@ class Datasets:
             self._context.database.insert_new(connection, ABORTED_ATTEMPTS, [(origin, attempt, until)])
         self._context.finish_aborts()
 
-    def find(self, origin: str, digest: bytes) -> Dataset:
+    def find(self, origin: str, digest: bytes) -> FrozenDataset:
         """A frozen dataset of an origin, until any report in it has expired."""
         dataset = self._loaded.get((origin, digest)) or self._load(origin, digest)
         if dataset.expires <= self._context.now():
