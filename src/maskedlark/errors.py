@@ -4,12 +4,12 @@
         BadRequest, BadRun, BadSeed, BadSignature, BelowFloor, BodyCutOff, BodyTooLarge, BodyTooSlow,
         BrokenChain, Busy, CannotServe, ClockLeapt, CorruptCache, DamagedDataset, DatasetChanged,
         DatasetRefused, DecodeError, Expired, FieldOverflow, FolderInUse, HelperAway, HelpersDiffer,
-        InexactDevice, InvalidDocument, LedgerBehind, LimitReached, NeedsPandas, NoCheckSecret, NoClone,
-        NoReceiptKey, NoValidKey, NotDeclared, NotMersenne, NotOurs, NotThere, OtherRun, OtherSimulation,
-        OutsidePolicy, ReceiptsMissing, Refused, ReleaseRefused, RequestRefused, RunInUse, ServiceAway,
-        StorageUnavailable, StrangeAnswer, UnknownRequest, UnknownSchema, UnreadableStorage,
-        UnsupportedDatabase, UnusedDatabase, UploadRefused, WeakKey, WorkFailed, WorkersLost,
-        WrongContentType
+        InexactDevice, InvalidDocument, LedgerBehind, LimitReached, LockHeld, NeedsPandas, NoCheckSecret,
+        NoClone, NoReceiptKey, NoValidKey, NotDeclared, NotMersenne, NotOurs, NotThere, OtherRun,
+        OtherSimulation, OutsidePolicy, ReceiptsMissing, Refused, ReleaseRefused, RequestRefused,
+        RunInUse, ServiceAway, StorageUnavailable, StrangeAnswer, UnknownRequest, UnknownSchema,
+        UnreadableStorage, UnsupportedDatabase, UnusedDatabase, UploadRefused, WeakKey, WorkFailed,
+        WorkersLost, WrongContentType
     BadEngine: ClusterAway, ClusterTaken, ClusterTooSmall, NotAuthenticated, OtherVersion, RayMissing
     BadKeyFile: NoKeys
     BadSeed: BadCheckKey
@@ -39,6 +39,7 @@
     BadRequestSignature: UndeclaredKey
     ServiceAway: NotReady, TooManyUploads
     NotReady: Draining
+    UnsupportedDatabase: AnchorInLedger
     UploadRefused: Conflict, UndeclaredReport, WrongHour, WrongOrigin
 
 The others are defined where they are raised: in the `errors.py` of a package, or in a module itself.
