@@ -1002,6 +1002,20 @@ MUTANTS = (
         "tests/unit/exact/test_onnx_external.py",
     ),
     Mutant(
+        "a cluster: one that asks for no token is refused",
+        SOURCE + "compute/ray_connection.py",
+        'if _is_let_in(ray, address, "disabled"):',
+        'if _is_let_in(ray, address, "disabled") and False:',
+        "tests/unit/compute/test_ray.py",
+    ),
+    Mutant(
+        "a cluster: works for one helper",
+        SOURCE + "compute/ray_connection.py",
+        "overwrite=False",
+        "overwrite=True",
+        "tests/unit/compute/test_ray.py",
+    ),
+    Mutant(
         "the anchor: in a database too it never moves back",
         HELPER + "database_anchor.py",
         "where=_HEADS.c.number < new.excluded.number",
