@@ -91,6 +91,20 @@ MUTANTS = (
         "tests/unit/release/test_release.py",
     ),
     Mutant(
+        "the field: a step's sum is bounded by its largest batch",
+        SOURCE + "dp/sampling.py",
+        "sum(-(-size // (self.batches or 1)) for size in sizes)",
+        "sum(size // (self.batches or 1) for size in sizes)",
+        "tests/unit/release/test_parts.py",
+    ),
+    Mutant(
+        "a session: is planned for all weights that it may come to, not for its first",
+        SOURCE + "exact/quantise.py",
+        "zeros = {entry.name: np.zeros(entry.shape) for",
+        "zeros = {entry.name: np.full(entry.shape, 9.0) for",
+        "tests/unit/training/test_precision.py",
+    ),
+    Mutant(
         "a dataset: too large for a release is not frozen",
         SOURCE + "helper/freezing.py",
         "check_size(merged.contents, document)",

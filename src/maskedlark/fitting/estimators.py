@@ -9,7 +9,6 @@
 Run by the ad server.
 """
 
-import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import fields
@@ -24,7 +23,7 @@ from sklearn.utils.validation import check_is_fitted
 from maskedlark.adserver.client import Client
 from maskedlark.errors import BadArguments
 from maskedlark.features.encoder import Encoder
-from maskedlark.fitting import asking, fit, plan, saving
+from maskedlark.fitting import asking, fit, options, plan, saving
 from maskedlark.fitting.asking import Question, Settings
 from maskedlark.fitting.errors import RowsDiffer
 from maskedlark.fitting.fitted import FittedModel
@@ -111,8 +110,6 @@ class _Linear(Released):
         """Ask helpers once, and fit. The same rows and settings again cost nothing."""
         if y is not None:
             raise BadArguments("there is no y: labels stay with the helpers; call fit(X)")
-        if self.ridge is not None and not 0 < self.ridge < math.inf:
-            raise BadArguments(f"ridge={self.ridge}: it is a number over 0, or None")
         question = self._question(X)
         answered = question.ask()
         self.answered_, self.receipts_ = answered, answered.receipts
@@ -147,6 +144,7 @@ class _Linear(Released):
         return model
 
     def _question(self, table: Any) -> Question:  # noqa: ANN401
+        options.check(self.get_params(deep=False))
         told = {each.name: getattr(self, each.name) for each in fields(Settings)}
         return asking.question(Settings(**told), self._family, table)
 

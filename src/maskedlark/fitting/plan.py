@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from maskedlark.adserver.explanation import Explained
-from maskedlark.fitting.asking import Question
+from maskedlark.fitting.asking import FRACTION, Question
 from maskedlark.functions.moments import Moments
 from maskedlark.training.plan import HOPELESS
 
@@ -25,6 +25,8 @@ class FitPlan:
     width: int
     """How many numbers are released per output."""
     clip: float
+    fraction: int
+    """The bits of a clip factor."""
     share: float
     """Of the assumed truth's variance, how much the release is expected to explain."""
     others: tuple[tuple[str, float, float], ...]
@@ -74,6 +76,7 @@ class FitPlan:
             "map": self.map,
             "width": self.width,
             "clip": self.clip,
+            "fraction": self.fraction,
             "explained": self.share,
             "others": [{"map": map_, "clip": clip, "explained": share} for map_, clip, share in self.others],
             "auc": self.auc and self.auc[0],
@@ -98,6 +101,11 @@ class FitPlan:
             f"map: {self.map}, rows clipped to {self.clip:g}; explains {self.share:.0%} of {self.assumed}"
             + (f" (others: {instead})" if instead else ""),
         ]
+        if self.fraction < FRACTION:
+            lines.append(
+                f"clip factors have {self.fraction} bits, not {FRACTION}, so that sums fit the field: rows "
+                f"are shortened by up to 1/{2**self.fraction} more, which the fit takes into account"
+            )
         if self.auc is not None:
             lines.append(f"AUC {self.auc[0]:.3f} ± {self.auc[1]:.3f}, simulated under that assumption")
         lines.append(f"standard error of a coefficient {self.coefficient_error:.3g}. Nothing was spent")
@@ -123,6 +131,7 @@ def plan(question: Question) -> FitPlan:
         map_.kind,
         question.phi.width,
         chosen.clip,
+        question.phi.fraction,
         experiment.explained,
         tuple((e.map.kind, e.clip, e.experiment.explained) for e in question.candidates if e is not chosen),
         experiment.auc(settings.seed) if question.family.is_binary else None,
