@@ -1,4 +1,4 @@
-"""Sums by group: a helper over a shard's columns on disk, against pandas on the same columns in the clear."""
+"""Sums by group: a helper over ingested columns on disk, against pandas on the same columns in the clear."""
 
 import tempfile
 from collections.abc import Callable
@@ -8,11 +8,21 @@ import numpy as np
 import pandas as pd
 
 from benches.timing import one_core, side_by_side
-from maskedlark.core import field
+from maskedlark.core import field, sharing
+from maskedlark.core.purpose import Purpose
 from maskedlark.core.records import AggregateRecords, Coded
-from maskedlark.functions.function import Table
+from maskedlark.functions.function import Query, Table
 from maskedlark.functions.sums import Sums
+from maskedlark.helper import sharding
+from maskedlark.helper.chunk_file import KeptRecords
+from maskedlark.helper.columns import Contents
+from maskedlark.helper.dataset_files import LocalFiles
+from maskedlark.helper.sharding import Range, RangeWriter, Sorting
+from maskedlark.helper.shards import FrozenDataset
+from maskedlark.parameters.document import Document
 from maskedlark.randomness import SystemRandomness
+from maskedlark.wire.datasets import PARTS
+from maskedlark.wire.report import HEAD_BYTES
 from tests.unit.parameters.cases import make
 
 RECORDS, GROUPS, ROUNDS = 1_000_000, 10_000, 21
@@ -28,13 +38,13 @@ def measure(progress: Callable[[str], None]) -> dict[str, object]:
     clear = {name: rng.below(largest + 1, RECORDS) for name, largest in VALUES.items()}
     with tempfile.TemporaryDirectory() as folder:
         progress("writing a million records")
-        records, mask = _write(Path(folder), group, clear)
+        dataset, mask = _write(Path(folder), document, group, clear)
         question = Sums().ask(document, {"values": list(VALUES), "by": [["campaign"]]})
         frame = pd.DataFrame({"campaign": pd.Categorical.from_codes(group, _names()), **clear})
         as_text = frame.astype({"campaign": object})
 
         def ours() -> Table:
-            return question.share([records], 1)[0]
+            return _share(question, dataset)
 
         def texts() -> pd.DataFrame:
             return as_text.groupby("campaign")[list(VALUES)].sum()
@@ -64,17 +74,32 @@ def _names() -> list[str]:
 
 
 def _write(
-    folder: Path, group: np.ndarray, clear: dict[str, np.ndarray]
-) -> tuple[AggregateRecords, np.ndarray]:
-    """A shard as freezing writes it, memory-mapped; and the other helper's shares of it."""
+    folder: Path, document: Document, group: np.ndarray, clear: dict[str, np.ndarray]
+) -> tuple[FrozenDataset, np.ndarray]:
+    """A frozen dataset as freezing writes it, chunk after chunk; and the other helper's shares of it."""
+    rng = SystemRandomness()
+    files, heads = LocalFiles(folder), np.zeros((PARTS, HEAD_BYTES), np.uint8)
+    writer = RangeWriter(files, document.measure, sharding.ranges([], 0, 1))
     secrets = np.stack([np.ones(RECORDS, np.int64), *clear.values()], axis=1)
-    mask = SystemRandomness().below(field.P, secrets.size).reshape(secrets.shape)
-    group.astype(np.int32).tofile(folder / "codes")
-    field.subtract(secrets, mask).T.tofile(folder / "shares")  # One value of all records lies together.
-    codes = np.memmap(folder / "codes", np.int32, "r").view(np.ndarray)
-    shares = np.memmap(folder / "shares", np.int64, "r", shape=secrets.shape[::-1]).view(np.ndarray).T
-    keys = {"campaign": Coded(codes, tuple(_names()))}
-    return AggregateRecords(np.zeros((RECORDS, 0), np.uint8), keys, shares), mask
+    mask = rng.below(field.P, secrets.size).reshape(secrets.shape)
+    shares, names = field.subtract(secrets, mask), _names()
+    for start in range(0, RECORDS, PARTS):
+        some = slice(start, start + PARTS)
+        entries, codes = np.unique(group[some], return_inverse=True)
+        coded = Coded(codes.astype(np.int32), tuple(names[entry] for entry in entries))
+        ids = sharing.random_rows(len(codes), sharing.ID_BYTES, rng)
+        records = AggregateRecords(ids, {"campaign": coded}, shares[some])
+        writer.append(KeptRecords(records, heads[: len(codes)]))
+    writer.flush()
+    entries_file, ranks = sharding.write_entries(files, writer)
+    shard = sharding.sort_range(Sorting(files, document.measure, ranks), Range(0, tuple(writer.pieces[0])))
+    contents = Contents(shards=(shard,), files=entries_file)
+    return FrozenDataset(bytes(32), document, Purpose.AGGREGATE, 1 << 40, files, contents), mask
+
+
+def _share(question: Query, dataset: FrozenDataset) -> Table:
+    (table,) = question.share([dataset.records(None)], 1)
+    return table
 
 
 def _check(table: Table, truth: pd.DataFrame, mask: np.ndarray, group: np.ndarray) -> None:

@@ -219,12 +219,19 @@ class Question:
         error = intervals.standard_error(kind, noise, column.sensitivity, len(self.document.helpers))
         return error * self.phi.unit
 
+    @property
+    def asked(self) -> tuple[Moments, dict[str, Any], Sequence[str] | None, float | None, float | None]:
+        """What the client is asked for, or to price."""
+        told = self.settings
+        return Moments(), self.arguments, told.datasets, told.noise, told.epsilon
+
+    def is_answered(self) -> bool:
+        """Whether the very same was answered before, so that `ask` charges nothing."""
+        return self.settings.client.is_answered(*self.asked)
+
     def ask(self) -> Answered:
         """The release: charged once, however often it is asked."""
-        asked = self.settings
-        return asked.client.ask(
-            Moments(), self.arguments, asked.datasets, asked.noise, asked.epsilon, reuse=True
-        )
+        return self.settings.client.ask(*self.asked, reuse=True)
 
     def moments(self, answered: Answered) -> Floats:
         """The release in reals: (outputs, width)."""

@@ -9,6 +9,7 @@
 Run by the ad server.
 """
 
+import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import fields
@@ -43,11 +44,15 @@ class Released(BaseEstimator):  # type: ignore[misc]
         """How many rows and records there are, and how many one side lacks."""
         check_is_fitted(self)
         lacks = self.rows_ - self.real_records_
-        who = "helpers lack" if lacks > 0 else "this table lacks"
-        return (
+        counted = (
             f"{self.rows_:,} rows here, {self.records_:,} records at the helpers, of which "
-            f"{self.real_records_:,.0f} are expected to be real: {who} about {abs(lacks):,.0f}"
+            f"{self.real_records_:,.0f} are expected to be real"
         )
+        # Nobody knows how many are fakes: a difference within three deviations of that says nothing.
+        if abs(lacks) <= 3 * math.sqrt(max(0.0, self.records_ - self.real_records_)):
+            return f"{counted}: as many, as far as anybody can tell"
+        who = "helpers lack" if lacks > 0 else "this table lacks"
+        return f"{counted}: {who} about {abs(lacks):,.0f}"
 
     def _counted(self, question: Any) -> None:  # noqa: ANN401 - of moments or of cells
         self.rows_, self.records_ = len(question.rows), question.records

@@ -1,4 +1,4 @@
-"""Release: the only way out for anything that depends on a secret. Run by a helper.
+"""Release: the only way to an answer that depends on a secret. Run by a helper.
 
 A query and a step of a session take the same path, in this order: all checks; the durable charge with its
 receipt, in one transaction (a session is charged as a whole when opened, and each step can be claimed by only
@@ -236,7 +236,8 @@ class Release:
     def _compute(self, job: _Job, seed_of: Callable[[int, int], bytes]) -> list[AnswerTable]:
         document = job.scope.document
         computation = replace(job.computation, device=self._device)
-        shares = job.query.tables(self._engine.map(shards.over, computation, job.rows()), document.k)
+        partials = shards.compute(self._engine, computation, job.rows())
+        shares = job.query.tables(partials, document.k)
         tables = list(_noised(job, shares, seed_of))
         columns = [column for table in tables for column in table.columns]
         key, helpers = zero_sum.key(job.scope.seeds, *job.mask_context(columns)), document.helpers
