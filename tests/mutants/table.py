@@ -798,6 +798,27 @@ MUTANTS = (
         "tests/unit/functions/test_moments.py",
     ),
     Mutant(
+        "a shard: k is of the records of all of them",
+        SOURCE + "functions/sums.py",
+        "return [sums.by(schema.by) for schema in self.schemas]",
+        "return [sums.by(schema.by).at_least(2) for schema in self.schemas]",
+        "tests/property/test_shards.py",
+    ),
+    Mutant(
+        "a shard: groups are in the order of their keys, not of its dictionary",
+        SOURCE + "functions/function.py",
+        "table.ordered().at_least(k) if schema.by else table",
+        "table.at_least(k) if schema.by else table",
+        "tests/property/test_shards.py",
+    ),
+    Mutant(
+        "a shard: sums stay in the field when shards are added",
+        SOURCE + "core/field.py",
+        "        np.minimum(part, part - _P, out=part)\n",
+        "",
+        "tests/property/test_shards.py",
+    ),
+    Mutant(
         "a cell: says how many records it has",
         SOURCE + "functions/cells.py",
         "np.bincount(cells, minlength=count)",
