@@ -68,10 +68,7 @@ class Backward:
     def _one_output(self, trace: Trace, label: Label, loss: OneOutput, head: LabelLayout) -> Iterator[Limbs]:
         """Every candidate's error is a multiple of one vector: run that back in the clear, once."""
         layout, clip = self.layout, self.layout.clip
-        one = torch.ones((len(trace.sums), 1, 1), dtype=torch.float64, device=self.device)
-        units = list(norms.errors_back(self, trace, label.index, head, one))
-        powers, inputs = [clip.norm.power(unit) for unit in units][::-1], norms.input_powers(layout, trace)
-        length = norms.row_norm(clip.norm, head, powers, inputs)
+        units, length = norms.unit_rows(self, trace, label.index, head)
         bound = clip.largest_factor(length, len(layout.network.losses))
         sums = trace.sums[:, layout.network.columns[label.index]]
         errors = loss.errors(sums, layout.layers[-1].sum_exponent, label.candidates)

@@ -60,15 +60,29 @@ def row_norm(norm: Norm, head: LabelLayout, powers: list[Tensor], inputs: list[T
     return norm.root(total)
 
 
+def unit_rows(backward: Backward, trace: Trace, label: int, head: LabelLayout) -> tuple[list[Tensor], Tensor]:
+    """For one output: every layer's error if the output's is 1, output first, and the row's norm (n, 1)."""
+    layout, norm = backward.layout, backward.layout.clip.norm
+    one = torch.ones((len(trace.sums), 1, 1), dtype=torch.float64, device=backward.device)
+    units = list(errors_back(backward, trace, label, head, one))
+    powers = [norm.power(unit) for unit in units][::-1]
+    return units, row_norm(norm, head, powers, input_powers(layout, trace))
+
+
+def reach(layout: StepLayout, head: LabelLayout, inputs: list[Tensor]) -> Tensor:
+    """For softmax: Λ, how long the row of an error of norm 1 at the entrance can be, of every record (n,)."""
+    norm, power = layout.clip.norm, torch.zeros_like(inputs[0])
+    for own, gain in zip(inputs[::-1], head.gains[::-1], strict=True):
+        power = power + own * (gain if norm is Norm.L1 else gain * gain)
+    return norm.root(power)
+
+
 def softmax_factors(layout: StepLayout, trace: Trace, head: LabelLayout, powers: list[Tensor]) -> Tensor:
     """The clip factor of every record and candidate, float64 (n, m), from every layer's power sums."""
     norm, inputs = layout.clip.norm, input_powers(layout, trace, always_one=layout.clip.depth > 0)
-    reach = torch.zeros_like(inputs[0])
-    for own, gain in zip(inputs[::-1], head.gains[::-1], strict=True):
-        reach = reach + own * (gain if norm is Norm.L1 else gain * gain)
-    reach, length = norm.root(reach), row_norm(norm, head, powers, inputs)
+    longest, length = reach(layout, head, inputs), row_norm(norm, head, powers, inputs)
     labels = len(layout.network.losses)
-    return layout.clip.factors(length, reach * head.slack, reach * head.truncation, labels)
+    return layout.clip.factors(length, longest * head.slack, longest * head.truncation, labels)
 
 
 def coarse_powers(

@@ -16,7 +16,6 @@ from maskedlark.helper.columns import Contents
 from maskedlark.helper.dataset_context import DatasetContext
 from maskedlark.helper.freezing import Freezer
 from maskedlark.helper.ingest import ChunkIngest
-from maskedlark.helper.sharding import SHARD_BYTES
 from maskedlark.helper.shards import FrozenDataset
 from maskedlark.helper.tables import (
     ABORTED,
@@ -30,7 +29,6 @@ from maskedlark.helper.tables import (
 )
 from maskedlark.ledger.ledger import Ledger
 from maskedlark.parameters.document import Document
-from maskedlark.release.checks import Dataset
 from maskedlark.web.errors import AlreadyFrozen, DatasetConflict, DatasetLost, UnknownChunk, UnknownDataset
 from maskedlark.wire.datasets import ChunkAnswer, FreezeRequest, Frozen, State
 from maskedlark.wire.hpke import OpeningKey
@@ -49,7 +47,7 @@ class Datasets:
         keys: Callable[[], Mapping[bytes, OpeningKey]],
         check_keys: CheckKeys,
         engine: Engine,
-        shard_bytes: int = SHARD_BYTES,
+        shard_bytes: int,
     ) -> None:
         self._context, self._engine = context, engine
         self._ingest = ChunkIngest(context, keys, check_keys.of, engine)
@@ -129,7 +127,7 @@ class Datasets:
             self._context.database.insert_new(connection, ABORTED_ATTEMPTS, [(origin, attempt, until)])
         self._context.finish_aborts()
 
-    def find(self, origin: str, digest: bytes) -> Dataset:
+    def find(self, origin: str, digest: bytes) -> FrozenDataset:
         """A frozen dataset of an origin, until any report in it has expired."""
         dataset = self._loaded.get((origin, digest)) or self._load(origin, digest)
         if dataset.expires <= self._context.now():

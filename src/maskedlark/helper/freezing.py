@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from sqlalchemy import Connection, select, update
 
 from maskedlark.clock import SECONDS_AN_HOUR
+from maskedlark.compute.engine import Engine
 from maskedlark.core.purpose import Purpose
 from maskedlark.core.sharing import ByteRows
 from maskedlark.errors import Expired
-from maskedlark.compute.engine import Engine
 from maskedlark.helper import chunk_file, sharding, tables
 from maskedlark.helper.columns import Contents
 from maskedlark.helper.dataset_context import DatasetContext

@@ -7,7 +7,7 @@ from contextlib import ExitStack, closing, contextmanager
 import httpx
 
 from maskedlark.clock import Clock
-from maskedlark.compute.open import open_engine
+from maskedlark.compute.settings import open_engine
 from maskedlark.core.purpose import Purpose
 from maskedlark.errors import NotDeclared
 from maskedlark.functions import Functions
@@ -22,10 +22,10 @@ from maskedlark.helper.folder_lock import only_process
 from maskedlark.helper.keyring import DAY_S, Keyring
 from maskedlark.helper.request_keys import RequestKeys
 from maskedlark.helper.seeds import Seeds
+from maskedlark.helper.shards import FrozenDataset
 from maskedlark.ledger.ledger import PAGE, Ledger
 from maskedlark.parameters.document import Document
 from maskedlark.randomness import Randomness
-from maskedlark.release.checks import Dataset
 from maskedlark.release.kept_answers import KeptAnswers
 from maskedlark.release.messages import ReceiptPage, RecordCounts, Request, SessionRequest
 from maskedlark.release.release import Release
@@ -56,7 +56,7 @@ class Service:
         self.database = stack.enter_context(closing(open_database(_made(config.database_url))))
         self.ledger = Ledger(self.database, FileAnchor(config.anchor_folder), self.keyring, clock, rng)
         self.ledger.check()
-        self.engine = stack.enter_context(closing(open_engine(config.compute)))
+        self.engine = stack.enter_context(closing(open_engine(config.compute, config.name)))
         context = DatasetContext(
             config.columns_folder,
             self.database,
@@ -150,7 +150,7 @@ class Service:
         count = pages.fitting(len(each.encode()) for each in receipts[: PAGE - 1])
         return ReceiptPage(receipts=tuple(receipts[:count]), more=count < len(receipts)).encode()
 
-    def find(self, origin: str, digest: bytes) -> Dataset:
+    def find(self, origin: str, digest: bytes) -> FrozenDataset:
         """A dataset of the caller's, under a document that passes today's policy."""
         dataset = self.datasets.find(origin, digest)
         self._check(origin, dataset.document)

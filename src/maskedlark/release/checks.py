@@ -111,17 +111,23 @@ class Scope:
                 "ask over fewer datasets, by groups or with a filter, over a part, or in smaller batches"
             )
 
-    def check_range(self, column: Column, noise: float | None, records: int, growth: int = 1) -> None:
-        """Refuse a column whose sum over these records, with all helpers' noise, could leave the field."""
-        tail, largest = 0, column.largest * growth
-        if noise is not None:
-            helpers = len(self.document.helpers)
-            tail = mechanisms.tail(self.mechanism.kind, noise, column.sensitivity, helpers)
-        if records * largest + tail > field.HALF:
-            raise FieldOverflow(
-                f"{column.name} over so many records, with this noise, could leave the field: ask with less "
-                "noise, send coarser weights, lower the fraction, or ask over fewer records"
-            )
+
+def check_range(
+    document: Document, function: str, column: Column, noise: float | None, records: int, growth: int = 1
+) -> None:
+    """Refuse a column whose sum over these records, with all helpers' noise, could leave the field.
+
+    Run by helpers before they compute, and by the ad server before it asks.
+    """
+    tail = 0
+    if noise is not None:
+        kind, helpers = document.mechanism(function).kind, len(document.helpers)
+        tail = mechanisms.tail(kind, noise, column.sensitivity, helpers)
+    if records * column.largest * growth + tail > field.HALF:
+        raise FieldOverflow(
+            f"{column.name} over so many records, with this noise, could leave the field: ask with less "
+            "noise, send coarser weights, lower the fraction, or ask over fewer records"
+        )
 
 
 def max_bytes(query: Query, rows: int) -> int:

@@ -156,8 +156,7 @@ class Batches:
         """How many rows there may be, and how likely each record is among them, if that is hidden."""
         rate, rows = self._sampling.rate, sum(len(each.rows) for each in drawn)
         if rate is not None:
-            rate *= 1 - self._sampling.held_out
-            return batches.room(rate, sum(self._sizes)), rate
+            return self._sampling.most(self._sizes), rate * (1 - self._sampling.held_out)
         return rows, None if self._sampling.batches is None else 1 / self._sampling.batches
 
 

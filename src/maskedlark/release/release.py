@@ -1,4 +1,4 @@
-"""Release: the only way out for anything that depends on a secret. Run by a helper.
+"""Release: the only way to an answer that depends on a secret. Run by a helper.
 
 A query and a step of a session take the same path, in this order: all checks; the durable charge with its
 receipt, in one transaction (a session is charged as a whole when opened, and each step can be claimed by only
@@ -36,7 +36,7 @@ from maskedlark.ledger.sessions import Sessions
 from maskedlark.parameters import randomised
 from maskedlark.randomness import Randomness
 from maskedlark.release import messages, parts, shards, zero_sum
-from maskedlark.release.checks import Dataset, Scope, Seeds, check_answer, max_bytes
+from maskedlark.release.checks import Dataset, Scope, Seeds, check_answer, check_range, max_bytes
 from maskedlark.release.errors import OtherPurpose, UnknownFunction
 from maskedlark.release.kept_answers import KeptAnswers
 from maskedlark.release.messages import Answer, AnswerTable, Request, SessionRequest
@@ -181,7 +181,8 @@ class Release:
         query = session.steps.at(body, session.shared(step))
         (column,) = query.columns
         growth = 1 if request.noise else randomised.growth(scope.document.trained(request.tag))
-        scope.check_range(column, request.noise, session.records, growth)
+        most = request.sampling.most(scope.sizes(request.tag))
+        check_range(scope.document, request.function, column, request.noise, most, growth)
         digest, seeds = body_digest(body, chosen), scope.seeds
 
         def taken() -> Callable[[int, int], bytes]:
@@ -235,7 +236,8 @@ class Release:
     def _compute(self, job: _Job, seed_of: Callable[[int, int], bytes]) -> list[AnswerTable]:
         document = job.scope.document
         computation = replace(job.computation, device=self._device)
-        shares = job.query.tables(self._engine.map(shards.over, computation, job.rows()), document.k)
+        partials = shards.compute(self._engine, computation, job.rows())
+        shares = job.query.tables(partials, document.k)
         tables = list(_noised(job, shares, seed_of))
         columns = [column for table in tables for column in table.columns]
         key, helpers = zero_sum.key(job.scope.seeds, *job.mask_context(columns)), document.helpers
@@ -264,7 +266,7 @@ class Release:
         # Not by how many records pass a filter: a refusal costs nothing, and would tell counts below k.
         scope.check_size(records, 0 if query.may_lack_rows else records)
         for column in query.columns:
-            scope.check_range(column, request.noise, everybody)
+            check_range(scope.document, scope.function, column, request.noise, everybody)
         check_answer(query, records // scope.document.k)
         return CheckedQuery(scope, request, query, computed, records)
 
