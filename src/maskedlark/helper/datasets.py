@@ -137,7 +137,8 @@ class Datasets:
     def forget(self) -> None:
         """Delete what has expired and files that no row names. Run at the start, and every hour."""
         self._context.ids.prune(self._context.clock.now())
-        now = self._context.now()
+        # The time that is stored, not what the clock says by now: by it all processes refuse what goes.
+        now = self._context.ids.watermark()
         self._context.expire(now)
         self._context.finish_aborts()
         self._context.sweep_all()
