@@ -1,14 +1,16 @@
 """The root of all errors raised on purpose, those that more than one package raises, and their tree.
 
-    MaskedLarkError: AskedBefore, BadBackup, BadChecks, BadConfig, BadKeyFile, BadReceipt, BadRequest,
-        BadRun, BadSeed, BadSignature, BelowFloor, BodyCutOff, BodyTooLarge, BodyTooSlow, BrokenChain,
-        Busy, CannotServe, ClockLeapt, CorruptCache, DamagedDataset, DatasetChanged, DatasetRefused,
-        DecodeError, Expired, FieldOverflow, FolderInUse, HelperAway, HelpersDiffer, InexactDevice,
-        IngestInterrupted, InvalidDocument, LedgerBehind, LimitReached, NeedsPandas, NoCheckSecret,
-        NoClone, NoReceiptKey, NoValidKey, NotDeclared, NotMersenne, NotOurs, NotThere, OtherRun,
-        OtherSimulation, OutsidePolicy, ReceiptsMissing, Refused, ReleaseRefused, RequestRefused,
-        RunInUse, ServiceAway, StorageUnavailable, StrangeAnswer, UnknownRequest, UnknownSchema,
-        UnsupportedDatabase, UnusedDatabase, UploadRefused, WeakKey, WrongContentType
+    MaskedLarkError: AskedBefore, BadBackup, BadChecks, BadConfig, BadEngine, BadKeyFile, BadReceipt,
+        BadRequest, BadRun, BadSeed, BadSignature, BelowFloor, BodyCutOff, BodyTooLarge, BodyTooSlow,
+        BrokenChain, Busy, CannotServe, ClockLeapt, CorruptCache, DamagedDataset, DatasetChanged,
+        DatasetRefused, DecodeError, Expired, FieldOverflow, FolderInUse, HelperAway, HelpersDiffer,
+        InexactDevice, IngestInterrupted, InvalidDocument, LedgerBehind, LimitReached, NeedsPandas,
+        NoCheckSecret, NoClone, NoReceiptKey, NoValidKey, NotDeclared, NotMersenne, NotOurs, NotThere,
+        OtherRun, OtherSimulation, OutsidePolicy, ReceiptsMissing, Refused, ReleaseRefused,
+        RequestRefused, RunInUse, ServiceAway, StorageUnavailable, StrangeAnswer, UnknownRequest,
+        UnknownSchema, UnsupportedDatabase, UnusedDatabase, UploadRefused, WeakKey, WorkFailed,
+        WorkersLost, WrongContentType
+    BadEngine: ClusterAway, ClusterTaken, ClusterTooSmall, NotAuthenticated, OtherVersion, RayMissing
     BadKeyFile: NoKeys
     BadSeed: BadCheckKey
     BrokenChain: Forked, RolledBack

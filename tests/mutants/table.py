@@ -800,8 +800,8 @@ MUTANTS = (
     Mutant(
         "a cell: says how many records it has",
         SOURCE + "functions/cells.py",
-        "minlength=len(total))",
-        "minlength=len(total)) + k",
+        "np.bincount(cells, minlength=count)",
+        "np.bincount(cells, minlength=count) + 1",
         "tests/unit/release/test_cells.py",
     ),
     Mutant(

@@ -32,6 +32,7 @@ class Driver:
         self._control: Connection | None = None
         self._places: list[Connection] = []
         self._put: set[bytes] = set()
+        self._is_first = True
 
     def start(self) -> None:
         """Start it, unless it runs. Raises `BadEngine`."""
@@ -76,7 +77,7 @@ class Driver:
         self._places = [ours for ours, _ in places]
         theirs = [control, *(each for _, each in places)]
         context = multiprocessing.get_context("spawn")
-        arguments = (self._cluster, fingerprint(), *theirs)
+        arguments = (self._cluster, fingerprint(), self._is_first, *theirs)
         self._process = context.Process(target=ray.drive, args=arguments, daemon=True)
         self._process.start()
         for each in theirs:
@@ -93,6 +94,7 @@ class Driver:
                     "or this machine's Ray gave up: see Ray's logs"
                 ) from None
             raise
+        self._is_first = False
 
     def _end(self) -> None:
         end(self._process, self._control, *self._places)
@@ -129,6 +131,8 @@ class RayWorker(Worker):
 
 class RayEngine(PoolEngine):
     """Actors of a cluster, one per worker."""
+
+    is_elsewhere = True
 
     def __init__(self, cluster: Cluster) -> None:
         self._driver = Driver(cluster)

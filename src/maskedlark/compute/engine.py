@@ -23,6 +23,8 @@ class Engine(ABC):
     """
 
     workers: int
+    is_elsewhere: bool = False
+    """Whether workers may be on other machines, which reach other folders."""
 
     @abstractmethod
     def map(
@@ -64,16 +66,15 @@ class SerialEngine(Engine):
         items: Sequence[T],
         progress: Progress = no_progress,
     ) -> list[R]:
-        """One after the other, in this thread. Other threads may come between two items."""
+        """One after the other, in this thread, as other threads do meanwhile."""
         results = []
         for item in items:
-            with self._lock:
-                results.append(function(common, item))
+            results.append(function(common, item))
             progress(len(results))
         return results
 
     def run(self, function: Callable[[T], R], item: T) -> R:
-        """In this thread, when no other thread computes."""
+        """In this thread, when no other thread does: items may take much memory each."""
         with self._lock:
             return function(item)
 

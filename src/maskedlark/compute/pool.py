@@ -4,8 +4,9 @@ import logging
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
-from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ThreadPoolExecutor, wait
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from contextlib import closing
+from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from maskedlark.compute.engine import Engine, Progress, no_progress
@@ -95,28 +96,28 @@ class PoolEngine(Engine):
     ) -> Generator[tuple[int, bytes], None, None]:
         """Outcomes as they come. After an item that failed, only those before it in order are still run."""
         pending: dict[Future[bytes], int] = {}
+        over: SimpleQueue[Future[bytes]] = SimpleQueue()
         end = len(items)
 
         def submit(place: int) -> None:
             if place < end:
                 lane = self._lanes[place % self.workers]
-                pending[self._submit([lane], common, call_of(function, items[place]))] = place
+                future = self._submit([lane], common, call_of(function, items[place]))
+                pending[future] = place
+                future.add_done_callback(over.put)
 
         try:
             for place in range(self.workers * AHEAD):
                 submit(place)
             while pending:
-                for future in wait(pending, return_when=FIRST_COMPLETED).done:
-                    place = pending.pop(future)
-                    outcome = _outcome(future)
-                    if is_failure(outcome):
-                        end = min(end, place)
-                    submit(place + self.workers * AHEAD)
-                    yield place, outcome
+                future = over.get()
+                place, outcome = pending.pop(future), _outcome(future)
+                if is_failure(outcome):
+                    end = min(end, place)
+                submit(place + self.workers * AHEAD)
+                yield place, outcome
         finally:  # When this returns, nothing of the caller's runs any more.
-            for future in pending:
-                future.cancel()
-            wait(pending)
+            wait([future for future in pending if not future.cancel()])
             self.forget(common)
 
     def run(self, function: Callable[[T], R], item: T) -> R:

@@ -1,7 +1,9 @@
 """Workers on a Ray cluster, as Ray sees them: actors. Run by the helper's child process."""
 
+import itertools
 import os
 import threading
+import time
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any, NoReturn
@@ -16,7 +18,8 @@ from maskedlark.compute.task import Performer, failure, success
 DONE, LOST = b"+", b"?"
 """Answers to the helper that are no outcomes: none begins like this."""
 ACTORS_WITHIN_S = 45.0
-REPLACED_WITHIN_S = 15.0
+TRY_S, REPLACED_WITHIN_S = 8.0, 90.0
+"""For one attempt to replace a worker, which Ray may send to a node that is lost, and for all attempts."""
 
 
 class WorkerActor:
@@ -34,12 +37,14 @@ class WorkerActor:
         return self._performer.perform(key, data, call)
 
 
-def drive(cluster: Cluster, ours: Fingerprint, control: Connection, *places: Connection) -> None:
+def drive(
+    cluster: Cluster, ours: Fingerprint, is_first: bool, control: Connection, *places: Connection
+) -> None:
     """Serve the helper until it closes its ends. Run by the child."""
     follow_parent()
     _silence()
     try:
-        workers = _Workers(cluster, ours)
+        workers = _Workers(cluster, ours, is_first)
     except BadEngine as error:
         control.send_bytes(failure(error))
         return
@@ -59,11 +64,13 @@ def _silence() -> None:
 class _Workers:
     """The actors of a cluster, and what was put into its object store for them."""
 
-    def __init__(self, cluster: Cluster, ours: Fingerprint) -> None:
+    def __init__(self, cluster: Cluster, ours: Fingerprint, is_first: bool) -> None:
         self._ray, self._cluster, self._ours = connect(cluster), cluster, ours
         self._refs: dict[bytes, Any] = {}
-        self._check_size()
-        self._actors = [self._create() for _ in range(cluster.workers)]
+        if is_first:
+            self._check_size()
+        # Later the cluster may be smaller than it was, and still do the work: processors are shared then.
+        self._actors = [self._create(int(is_first)) for _ in range(cluster.workers)]
         if not self._are_ready(self._actors, ACTORS_WITHIN_S):
             free = self._ray.available_resources().get("CPU", 0)
             raise ClusterTooSmall(
@@ -81,7 +88,7 @@ class _Workers:
                     "add nodes, or lower workers"
                 )
 
-    def _create(self, cpus: int = 1) -> Any:  # noqa: ANN401 - an actor's handle
+    def _create(self, cpus: int) -> Any:  # noqa: ANN401 - an actor's handle
         gpus = 1 if self._cluster.cuda else 0
         made = self._ray.remote(num_cpus=cpus, num_gpus=gpus, scheduling_strategy="SPREAD")(WorkerActor)
         return made.remote()
@@ -127,15 +134,18 @@ class _Workers:
         return outcome
 
     def _replace(self, place: int) -> None:
-        # Where a node is gone, the others have no processor to spare: the second one shares theirs.
-        for cpus in (1, 0):
+        deadline = time.monotonic() + REPLACED_WITHIN_S
+        # When a node is gone, the others may have no processor to spare: all attempts but the first share theirs.
+        for cpus in itertools.chain([1], itertools.repeat(0)):
             actor = self._create(cpus)
             with suppress(Exception):
-                if self._are_ready([actor], REPLACED_WITHIN_S):
+                if self._are_ready([actor], TRY_S):
                     self._actors[place] = actor
                     return
             self._kill(actor)
-        _give_up()
+            if time.monotonic() > deadline:
+                _give_up()
+            time.sleep(0.2)
 
     def _kill(self, actor: Any) -> None:  # noqa: ANN401 - an actor's handle
         with suppress(Exception):

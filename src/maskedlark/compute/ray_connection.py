@@ -36,10 +36,10 @@ def connect(cluster: Cluster) -> Any:  # noqa: ANN401 - the module `ray`
         os.umask(0o077)
         # Only this process and what it starts may use it. Nothing is written to the home folder.
         os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
+        _set_authentication(ray, "token")
     else:
         _reach(cluster.address)
-        _refuse_open(ray, cluster.address)
-    _set_authentication(ray, "token")
+        _authenticate(ray, cluster.address)
     try:
         ray.init(
             address=cluster.address,
@@ -48,8 +48,6 @@ def connect(cluster: Cluster) -> Any:  # noqa: ANN401 - the module `ray`
             log_to_driver=False,
             namespace=_NAMESPACE,
         )
-    except ray.exceptions.AuthenticationError:
-        raise NotAuthenticated(f"the cluster refuses the token, or there is none: {_TOKEN}") from None
     except Exception as error:  # noqa: BLE001 - Ray raises whatever it met
         said = str(error).strip().partition("\n")[0][:200]
         if "version mismatch" in str(error).lower():
@@ -75,16 +73,25 @@ def _reach(address: str) -> None:
         ) from None
 
 
-def _refuse_open(ray: Any, address: str) -> None:  # noqa: ANN401 - the module
+def _authenticate(ray: Any, address: str) -> None:  # noqa: ANN401 - the module
     """Refuse a cluster that asks for no token: anybody could run code there, and read shares."""
-    _set_authentication(ray, "disabled")
+    if _is_let_in(ray, address, "disabled"):
+        raise NotAuthenticated(f"the cluster at {address} takes work from anybody: {_TOKEN}")
+    # Without a token Ray would abort; with a wrong one it would try for long.
+    has_token = ray._raylet.AuthenticationTokenLoader.instance().has_token(ignore_auth_mode=True)
+    if not has_token or not _is_let_in(ray, address, "token"):
+        raise NotAuthenticated(f"the cluster refuses the helper's token, or there is none: {_TOKEN}")
+
+
+def _is_let_in(ray: Any, address: str, mode: str) -> bool:  # noqa: ANN401 - the module
+    _set_authentication(ray, mode)
     try:
         ray._raylet.GcsClient(address=address)
     except ray.exceptions.AuthenticationError:
-        return
-    except Exception as error:  # noqa: BLE001 - as above
+        return False
+    except Exception as error:  # noqa: BLE001 - Ray raises whatever it met
         raise ClusterAway(f"what answers at {address} is no Ray cluster ({type(error).__name__})") from None
-    raise NotAuthenticated(f"the cluster at {address} takes work from anybody: {_TOKEN}")
+    return True
 
 
 def _set_authentication(ray: Any, mode: str) -> None:  # noqa: ANN401 - the module

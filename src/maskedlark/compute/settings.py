@@ -38,6 +38,18 @@ class ComputeSettings(Settings):
         description='what networks are computed on; with cuda each Ray worker gets a GPU: device = "cpu"',
     )
 
+    storage: Annotated[str, Field(pattern=r"^[a-z0-9+]+://[!-~]+$")] | None = Field(
+        default=None,
+        repr=False,
+        description="where datasets are kept, sealed, if not in the folder: any URL that fsspec opens, and that "
+        'all workers reach: storage = "s3://bucket/helper-0"',
+    )
+    shard_bytes: Annotated[int, Field(ge=1 << 10, le=1 << 32)] = Field(
+        default=64 << 20,
+        description="about how large a shard of a dataset is; a worker needs some four times as much memory: "
+        "shard_bytes = 67108864",
+    )
+
     @model_validator(mode="after")
     def _address_of_a_cluster(self) -> Self:
         if self.engine == "ray" and self.address is None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from maskedlark.compute.errors import WorkFailed
+from maskedlark.errors import MaskedLarkError
 
 _PROTOCOL = 5
 _FAILED = b"!"
@@ -79,13 +80,17 @@ def result_of(outcome: bytes) -> Any:  # noqa: ANN401 - what the function return
 
 
 def _sendable(error: Exception) -> Exception:
-    """The error, if it is the same at the other end. Where it was raised goes along; no value does."""
-    for frame, line in [*traceback.walk_tb(error.__traceback__)][-1:]:
-        error.add_note(f"raised by a worker, at {frame.f_globals.get('__name__', '?')}:{line}")
+    """The error, if it is the same at the other end. Of a mistake also where it was made; never a value."""
+    frames = [*traceback.walk_tb(error.__traceback__)][-1:]
+    where = "".join(
+        f"raised by a worker, at {each.f_globals.get('__name__')}:{line}" for each, line in frames
+    )
     try:
         received = pickle.loads(pickle.dumps(error, _PROTOCOL))  # noqa: S301 - just made
         if (type(received), str(received)) == (type(error), str(error)):
+            if not isinstance(error, MaskedLarkError):
+                error.add_note(where)
             return error
     except Exception:  # noqa: BLE001, S110 - an error's own code may raise anything
         pass
-    return WorkFailed(f"the work failed with {type(error).__name__}, {error.__notes__[-1]}")
+    return WorkFailed(f"the work failed with {type(error).__name__}, {where}")

@@ -219,12 +219,19 @@ class Question:
         error = intervals.standard_error(kind, noise, column.sensitivity, len(self.document.helpers))
         return error * self.phi.unit
 
+    @property
+    def asked(self) -> tuple[Moments, dict[str, Any], Sequence[str] | None, float | None, float | None]:
+        """What the client is asked for, or to price."""
+        told = self.settings
+        return Moments(), self.arguments, told.datasets, told.noise, told.epsilon
+
+    def is_answered(self) -> bool:
+        """Whether the very same was answered before, so that `ask` charges nothing."""
+        return self.settings.client.is_answered(*self.asked)
+
     def ask(self) -> Answered:
         """The release: charged once, however often it is asked."""
-        asked = self.settings
-        return asked.client.ask(
-            Moments(), self.arguments, asked.datasets, asked.noise, asked.epsilon, reuse=True
-        )
+        return self.settings.client.ask(*self.asked, reuse=True)
 
     def moments(self, answered: Answered) -> Floats:
         """The release in reals: (outputs, width)."""
@@ -238,10 +245,6 @@ def question(settings: Settings, family: Family | None, table: Any) -> Question:
 
     `family` None: logistic or softmax, as the label is.
     """
-    for name in ("epsilon", "noise", "clip"):
-        given = getattr(settings, name)
-        if given is not None and not 0 < given < math.inf:  # NaN fails this too.
-            raise BadArguments(f"{name}={given}: it is a number over 0, or None")
     document, digests = settings.client.frozen_to_train(settings.datasets)
     declared = document.trained(settings.tag)
     found = family_of(declared, settings.label, family)

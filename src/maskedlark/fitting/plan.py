@@ -7,7 +7,6 @@ import numpy as np
 
 from maskedlark.adserver.explanation import Explained
 from maskedlark.fitting.asking import FRACTION, Question
-from maskedlark.functions.moments import Moments
 from maskedlark.training.plan import HOPELESS
 
 _NOTHING = 0.02
@@ -39,6 +38,8 @@ class FitPlan:
     rows: int
     records: int
     real_records: float
+    is_answered: bool = False
+    """Whether the very same was answered before, so that fitting costs nothing."""
 
     @property
     def epsilon(self) -> float | None:
@@ -85,6 +86,7 @@ class FitPlan:
             "rows": self.rows,
             "records": self.records,
             "real_records": self.real_records,
+            "is_answered": self.is_answered,
         }
 
     def __str__(self) -> str:
@@ -111,15 +113,15 @@ class FitPlan:
         lines.append(f"standard error of a coefficient {self.coefficient_error:.3g}. Nothing was spent")
         if self.is_hopeless:
             lines.append(HOPELESS)
+        if self.is_answered:
+            lines.append("The same was asked and answered before: fitting it again costs nothing")
         return "\n".join(lines)
 
 
 def plan(question: Question) -> FitPlan:
     """Price the question at the helpers, and simulate its outcome."""
     settings, chosen, assumed = question.settings, question.chosen, question.assumed
-    priced = settings.client.price(
-        Moments(), question.arguments, settings.datasets, settings.noise, settings.epsilon
-    )
+    priced = settings.client.price(*question.asked)
     experiment, map_ = chosen.experiment, chosen.map
     named, _ = map_.named(experiment.error_root, np.zeros(len(experiment.error_root)))
     assumption = f"a truth of deviation {assumed.spread:g}"
@@ -140,4 +142,5 @@ def plan(question: Question) -> FitPlan:
         len(question.rows),
         question.records,
         question.real_records,
+        question.is_answered(),
     )

@@ -30,6 +30,8 @@ from maskedlark.wire.message import Settings, faults
 Group = groups.Group
 Arguments = Mapping[str, Any]
 """A JSON object as received. The function refuses unknown keys."""
+_AT_ONCE = 16
+"""What so many shards add is in memory at a time."""
 S = TypeVar("S", bound=Settings)
 
 
@@ -89,11 +91,17 @@ class Table:
     shares: tuple[FieldArray, ...]
 
     def taken(self, rows: Places) -> "Table":
-        """Only these rows."""
-        if len(rows) == len(self.records):
-            return self
+        """Only these rows, given in ascending order."""
+        return self if len(rows) == len(self.records) else self._in(rows)
+
+    def _in(self, rows: Places) -> "Table":
         kept = Groups.of(self.rows).taken(rows)
         return Table(kept, self.records[rows], tuple(share[rows] for share in self.shares))
+
+    def ordered(self) -> "Table":
+        """Rows in the order of their keys."""
+        order = Groups.of(self.rows).order()
+        return self if order is None else self._in(order)
 
     def at_least(self, k: int) -> "Table":
         """Only groups of k records; never one without any."""
@@ -105,7 +113,7 @@ Partial = Sequence[Table]
 
 
 def added(tables: Sequence[Table]) -> Table:
-    """What several shards add to one table: the same groups, order and bits however records were cut.
+    """What several shards add to one table, in any order.
 
     Some groups may be empty: those that no shard has, of a table of all combinations of its keys.
     """
@@ -158,15 +166,20 @@ class Query(ABC):
     def tables(self, partials: Sequence[Partial], k: int) -> list[Table]:
         """A helper's share of every table, from what all shards add. Run by the helper's own process.
 
-        The same rows and order at every helper. Groups below k are left out; a row without keys stays,
-        and `release` drops it.
+        The same rows, order and bits at every helper, however records were cut into shards. Groups below k
+        are left out; a row without keys stays, and `release` drops it.
         """
         every = zip(self.schemas, self.combined(partials), strict=True)
-        return [table.at_least(k) if schema.by else table for schema, table in every]
+        return [table.ordered().at_least(k) if schema.by else table for schema, table in every]
 
     def share(self, shards: Sequence[Records], k: int) -> list[Table]:
         """A helper's share of every table, computed here, one shard after the other."""
-        return self.tables([self.over(records) for records in shards], k)
+        partials: list[Partial] = []
+        for records in shards:
+            partials.append(self.over(records))
+            if len(partials) == _AT_ONCE:
+                partials = [self.combined(partials)]
+        return self.tables(partials, k)
 
     def __getstate__(self) -> dict[str, object]:
         kind = type(self)

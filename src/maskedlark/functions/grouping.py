@@ -12,10 +12,8 @@ from maskedlark.functions import groups
 from maskedlark.functions.function import Table, added
 from maskedlark.functions.groups import Codes, Groups, Places
 
-BLOCK = 1 << 16
-"""Records at a time where every possible group has a place."""
-_SORTED = 1 << 18
-"""Records at a time where groups are found by sorting."""
+BLOCK = 1 << 20
+"""Records at a time: each takes a few words of memory."""
 _SPARSE = 4
 """If fewer than one of so many possible groups occur, only those are kept."""
 
@@ -47,9 +45,9 @@ class Sums:
     def _dense(self, rows: Groups, codes: Sequence[Codes], sizes: Sequence[int]) -> Table:
         records = np.zeros(len(rows), np.int64)
         totals = [Totals(len(rows)) for _ in self._places]
-        for own, shares in self._blocks(codes, BLOCK):
+        for own, shares in self._blocks(codes):
             index = groups.numbers(own, sizes, len(shares[0]))
-            np.add.at(records, index, 1)
+            records += np.bincount(index, minlength=len(records))
             for total, share in zip(totals, shares, strict=True):
                 total.add(share, index)
         return Table(rows, records, tuple(total.sums()[:, None] for total in totals))
@@ -58,7 +56,7 @@ class Sums:
         self, entries: tuple[Sequence[Entry], ...], codes: Sequence[Codes], sizes: Sequence[int]
     ) -> Iterator[Table]:
         """The groups that occur in each block."""
-        for own, shares in self._blocks(codes, _SORTED):
+        for own, shares in self._blocks(codes):
             index, kept = groups.distinct(np.stack(own), sizes)
             rows = Groups(entries, kept)
             records = np.bincount(index, minlength=len(rows))
@@ -67,10 +65,10 @@ class Sums:
                 total.add(share, index)
             yield Table(rows, records, tuple(total.sums()[:, None] for total in totals))
 
-    def _blocks(self, codes: Sequence[Codes], size: int) -> Iterator[tuple[list[Codes], list[FieldArray]]]:
+    def _blocks(self, codes: Sequence[Codes]) -> Iterator[tuple[list[Codes], list[FieldArray]]]:
         """The codes and shares of every block's records that pass. At least one block, maybe of none."""
-        for start in range(0, max(1, len(self._records)), size):
-            block = slice(start, start + size)
+        for start in range(0, max(1, len(self._records)), BLOCK):
+            block = slice(start, start + BLOCK)
             passing = self._passing(block)
             columns = [self._records.shares[block, place] for place in self._places]
             if passing is None:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import chain, pairwise
 from typing import overload
 
@@ -55,16 +55,26 @@ class Groups(Sequence[Group]):
 
     def taken(self, rows: Places) -> "Groups":
         """Only these rows."""
-        return Groups(self.entries, self.coded()[:, rows])
+        if self.codes is not None:
+            return Groups(self.entries, self.codes[:, rows])
+        codes = np.empty((len(self.entries), len(rows)), np.int32)
+        for key, size in [*enumerate(self.sizes)][:0:-1]:
+            rows, codes[key] = np.divmod(rows, size)
+        codes[:1] = rows
+        return Groups(self.entries, codes)
 
     def coded(self) -> Codes:
         """The codes of every row, also where all combinations are there."""
-        if self.codes is not None:
-            return self.codes
-        codes = np.empty((len(self.entries), len(self)), np.int32)
-        for key, column in enumerate(np.unravel_index(np.arange(len(self)), self.sizes or (1,))):
-            codes[key : key + 1] = column
-        return codes
+        return self.codes if self.codes is not None else self.taken(np.arange(len(self))).coded()
+
+    def order(self) -> Places | None:
+        """The rows in the order of their keys; None if they are in it."""
+        ordered = tuple(map(in_order, self.entries))
+        if self.codes is None and all(
+            tuple(own) == each for own, each in zip(self.entries, ordered, strict=True)
+        ):
+            return None
+        return np.lexsort(_translated(self, ordered)[::-1]) if self.entries else None
 
     def __len__(self) -> int:
         return math.prod(self.sizes) if self.codes is None else int(self.codes.shape[1])
@@ -72,13 +82,13 @@ class Groups(Sequence[Group]):
     @overload
     def __getitem__(self, row: int) -> Group: ...
     @overload
-    def __getitem__(self, row: slice) -> "Groups": ...
-    def __getitem__(self, row: int | slice) -> "Group | Groups":
-        if isinstance(row, slice):
-            return self.taken(np.arange(len(self))[row])
-        own = range(len(self))[row]
-        codes = self.codes[:, own] if self.codes is not None else np.unravel_index(own, self.sizes or (1,))
-        return tuple([entries[code] for entries, code in zip(self.entries, codes, strict=False)])
+    def __getitem__(self, row: slice) -> list[Group]: ...
+    def __getitem__(self, row: int | slice) -> Group | list[Group]:
+        return self._listed[row]
+
+    @cached_property
+    def _listed(self) -> list[Group]:
+        return list(iter(self))
 
     def __iter__(self) -> Iterator[Group]:
         if not self.entries:
@@ -98,7 +108,7 @@ class Groups(Sequence[Group]):
 
 
 def united(several: Sequence[Groups]) -> tuple[Groups, list[Places | None]]:
-    """All groups in order, whatever dictionaries they have, and the places of each one's rows among them.
+    """All groups, whatever dictionaries they have, and the places of each one's rows among them.
 
     None: its rows are all of them, in the same order. Where all possible groups have a place, some of them
     may be nobody's.
@@ -137,8 +147,7 @@ def distinct(codes: Codes, sizes: Sequence[int]) -> tuple[Places, Codes]:
 def _union(dictionaries: Sequence[Sequence[Entry]]) -> Sequence[Entry]:
     first = dictionaries[0]
     if all(each is first or each == first for each in dictionaries[1:]):
-        ordered = in_order(first)
-        return first if tuple(first) == ordered else ordered
+        return first
     return in_order(dict.fromkeys(chain.from_iterable(dictionaries)))
 
 

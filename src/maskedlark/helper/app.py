@@ -220,7 +220,7 @@ def _add_checks(app: FastAPI, service: Service, signed: SignedWork) -> None:
 
 
 def _add_questions(app: FastAPI, service: Service, signed: SignedWork, counts: HelperCounts) -> None:
-    """Queries: the only way out for anything that depends on a secret."""
+    """Queries: what they would cost, and their answers."""
 
     @app.post(API + "/releases", openapi_extra=answers.taking(JSON_TYPE))
     async def release(request: Request) -> Response:

@@ -16,7 +16,6 @@ from maskedlark.helper.columns import Contents
 from maskedlark.helper.dataset_context import DatasetContext
 from maskedlark.helper.freezing import Freezer
 from maskedlark.helper.ingest import ChunkIngest
-from maskedlark.helper.sharding import SHARD_BYTES
 from maskedlark.helper.shards import FrozenDataset
 from maskedlark.helper.tables import (
     ABORTED,
@@ -49,7 +48,7 @@ class Datasets:
         keys: Callable[[], Mapping[bytes, OpeningKey]],
         check_keys: CheckKeys,
         engine: Engine,
-        shard_bytes: int = SHARD_BYTES,
+        shard_bytes: int,
     ) -> None:
         self._context, self._engine = context, engine
         self._ingest = ChunkIngest(context, keys, check_keys.of, engine)

@@ -7,7 +7,7 @@ from contextlib import ExitStack, closing, contextmanager
 import httpx
 
 from maskedlark.clock import Clock
-from maskedlark.compute.open import open_engine
+from maskedlark.compute.settings import open_engine
 from maskedlark.core.purpose import Purpose
 from maskedlark.errors import NotDeclared
 from maskedlark.functions import Functions
@@ -56,7 +56,7 @@ class Service:
         self.database = stack.enter_context(closing(open_database(_made(config.database_url))))
         self.ledger = Ledger(self.database, FileAnchor(config.anchor_folder), self.keyring, clock, rng)
         self.ledger.check()
-        self.engine = stack.enter_context(closing(open_engine(config.compute)))
+        self.engine = stack.enter_context(closing(open_engine(config.compute, config.name)))
         context = DatasetContext(
             config.columns_folder,
             self.database,

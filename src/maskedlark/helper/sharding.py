@@ -25,8 +25,6 @@ from maskedlark.helper.dataset_files import DatasetFiles
 from maskedlark.helper.ids import Names, names
 from maskedlark.wire.report import HEAD_BYTES
 
-SHARD_BYTES = 64 << 20
-"""About how large a shard is. A worker that sorts one needs some three times as much memory."""
 HELD_BYTES = 128 << 20
 """How much is held before it is written in pieces."""
 SAMPLED = 1 << 16

@@ -1,4 +1,4 @@
-"""Release: the only way out for anything that depends on a secret. Run by a helper.
+"""Release: the only way to an answer that depends on a secret. Run by a helper.
 
 A query and a step of a session take the same path, in this order: all checks; the durable charge with its
 receipt, in one transaction (a session is charged as a whole when opened, and each step can be claimed by only

@@ -120,7 +120,8 @@ def begin(
         delta=0.0 if course is None else course.delta,
     )
     body = request.encode() if folder is None else _of_folder(Path(folder), request, state)
-    if course is not None and not state.is_opened(SessionRequest.decode(body).id):
+    was_charged = state.is_opened(SessionRequest.decode(body).id)
+    if course is not None and not was_charged:
         entry = Entry(tag, digests, course, bytes.fromhex(request.id))
         plans.check_budget(state, entry, drawn, target, records)
 
@@ -131,8 +132,9 @@ def begin(
 
     run, sums = None if folder is None else Run.of(Path(folder), body), home.session(document, body)
     return Training(
-        model, network, clip, planned, sums, loss, tag, sample, bits, encoder, run, checkpoint_every, renewed
-    )
+        model, network, clip, planned, sums, loss, tag, sample, bits, encoder, run, checkpoint_every, renewed,
+        was_charged,
+    )  # fmt: skip
 
 
 def _check_finite(model: nn.Module) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from rich.filesize import decimal
 
+from maskedlark.adserver.query_arguments import check_cost
 from maskedlark.adserver.spending import BudgetState
 from maskedlark.dp import calibration, sampling
 from maskedlark.dp.sampling import Sampling
@@ -220,6 +221,7 @@ def session_charge(
         (open_, "give the noise, or the epsilon that it may cost: one follows from the other"),
         (other, f"against {target.against!r}: an epsilon is against 'adserver' or 'coalition'"),
     )
+    check_cost(target.noise, target.epsilon)
     ceilings, mechanism = document.training, document.mechanism(GRADIENT)
     assert ceilings is not None, "a document with models has ceilings"
     delta = Account(document).default_session_delta(tag) if target.delta is None else target.delta

@@ -9,13 +9,11 @@ import numpy as np
 
 from maskedlark.clock import FixedClock
 from maskedlark.core.purpose import Purpose
-from maskedlark.compute.open import open_engine
-from maskedlark.compute.settings import ComputeSettings
+from maskedlark.compute.settings import ComputeSettings, open_engine
 from maskedlark.helper.anchor import FileAnchor
 from maskedlark.helper.check_keys import CheckKeys
 from maskedlark.helper.dataset_context import DatasetContext
 from maskedlark.helper.datasets import Datasets
-from maskedlark.helper.sharding import SHARD_BYTES
 from maskedlark.ledger.ledger import Ledger
 from maskedlark.ledger.receipt import Certificate, SignedCertificate, certify
 from maskedlark.parameters.document import Document
@@ -83,7 +81,7 @@ class Helper(NamedTuple):
 
 
 @contextmanager
-def helper(folder: Path, url: str, place: int = 0, now: int = NOW, workers: int = 1, shard_bytes: int = SHARD_BYTES) -> Iterator[Helper]:
+def helper(folder: Path, url: str, place: int = 0, now: int = NOW, workers: int = 1, shard_bytes: int = 64 << 20) -> Iterator[Helper]:
     """A helper that starts, over what an earlier one left."""
     clock, database = FixedClock(now), open_database(url)
     ledger = Ledger(database, FileAnchor(folder / "anchor"), Signer(place), clock, SystemRandomness())
@@ -91,7 +89,7 @@ def helper(folder: Path, url: str, place: int = 0, now: int = NOW, workers: int 
     keys = {KEYS[place].key_id: KEYS[place]}
     context = DatasetContext(folder / "columns", database, f"helper-{place}", clock)
     check_keys = CheckKeys(database, ledger, Signer(place), lambda: keys, _sealing, clock)
-    engine = open_engine(ComputeSettings(workers=workers))
+    engine = open_engine(ComputeSettings(workers=workers), "helper-0")
     made = Sent(context, ledger, lambda: keys, check_keys, engine, shard_bytes)
     try:
         yield Helper(made, ledger, clock)

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from maskedlark.compute.local import LocalEngine
-from maskedlark.compute.open import open_engine
-from maskedlark.compute.settings import ComputeSettings
+from maskedlark.compute.settings import ComputeSettings, open_engine
 from maskedlark.core.declared import Bytes, Model
 from maskedlark.core.labels import LabelSpace
 from maskedlark.core.purpose import Purpose
@@ -68,7 +67,7 @@ def test_workers_take_what_one_process_takes(tmp_path):
     ],
 )
 def test_what_is_no_chunk_is_refused_by_name(tmp_path, workers, body, error):
-    with closing(open_engine(ComputeSettings(workers=workers))) as engine, pytest.raises(error):
+    with closing(open_engine(ComputeSettings(workers=workers), "helper-0")) as engine, pytest.raises(error):
         engine.run(open_chunk, sent(body, tmp_path))
     assert [*tmp_path.iterdir()] == []
 
