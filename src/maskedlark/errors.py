@@ -39,6 +39,7 @@
     BadRequestSignature: UndeclaredKey
     ServiceAway: NotReady, TooManyUploads
     NotReady: Draining
+    UnsupportedDatabase: AnchorInLedger
     UploadRefused: Conflict, UndeclaredReport, WrongHour, WrongOrigin
 
 The others are defined where they are raised: in the `errors.py` of a package, or in a module itself.

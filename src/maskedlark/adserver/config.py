@@ -92,6 +92,11 @@ class Config(PartyConfig):
         default=Serving(), description='where it listens: [serving] host = "127.0.0.1", port = 8000'
     )
 
+    @property
+    def database_url(self) -> str:
+        """The configured database."""
+        return self.database
+
     def parameters(self, clock: Clock) -> TrustedParameters:
         """The client of the parameter service, under the keys of this file."""
         keys = key_file.public(self.service_key), key_file.public(self.origin_key)

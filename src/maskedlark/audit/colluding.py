@@ -118,7 +118,5 @@ def records(folder: Path, document: Document, dataset: str, tag: str) -> Trainin
         row = connection.execute(select(DATASETS).where(DATASETS.c.digest == bytes.fromhex(dataset))).one()
     files = LocalFiles(folder / "columns" / str(row.number) / row.folder)
     contents = Contents.model_validate_json(row.contents)
-    dataset = FrozenDataset(row.digest, document, Purpose.TRAIN, row.expires, files, contents)
-    records = dataset.records(tag)
-    assert isinstance(records, TrainingRecords)
-    return records
+    frozen = FrozenDataset(row.digest, document, Purpose.TRAIN, row.expires, files, contents)
+    return cast("TrainingRecords", frozen.records(tag))

@@ -10,18 +10,19 @@ from typer import Option
 
 from maskedlark.adserver import config as configuration
 from maskedlark.adserver.app import create_app
+from maskedlark.adserver.config import Config
 from maskedlark.adserver.report_store import Reports
 from maskedlark.adserver.retention import DAY_S, Retention
 from maskedlark.cli import options
 from maskedlark.cli.error_handling import command, group
-from maskedlark.cli.options import Json, Listening, Text, serve_command
+from maskedlark.cli.options import Json, Listen, Text, serve_command
 from maskedlark.cli.output import print_result
 from maskedlark.clock import SystemClock
 from maskedlark.parameters.document import Origin
 from maskedlark.parameters.settings import PublicKey
 from maskedlark.randomness import SystemRandomness
 from maskedlark.storage.engine import open_database
-from maskedlark.web import config, key_file, serving
+from maskedlark.web import config, key_file
 from maskedlark.web import skeleton as settings_file
 from maskedlark.web.errors import BadKeyFile
 from maskedlark.wire.signatures import SigningKey
@@ -64,17 +65,16 @@ def init(
     typer.echo(f"fill in {path}, then run `maskedlark adserver serve`", err=True)
 
 
-@serve_command(app, "ad server", "ads/adserver.toml --port 8000")
-def serve(config: Path, listening: Listening) -> None:
+@serve_command(app, "ad server", "ads/adserver.toml --port 8000", configuration.read)
+def serve(settings: Config, listen: Listen) -> None:
     """Take uploads. Prints where it listens; SIGINT or SIGTERM stops it. Needs no key."""
-    settings, clock = configuration.read(config), SystemClock()
+    clock = SystemClock()
     with closing(open_database(settings.database)) as database:
         reports = Reports(database, clock)
         retention = Retention(database, settings.keep_days * DAY_S, settings.max_leap_days * DAY_S)
         with settings.parameters(clock) as parameters, retention.running(clock):
             documents = partial(parameters.documents, settings.origin)
-            made = create_app(settings.origin, reports, clock, documents, settings.limits)
-            serving.serve(made, listening(settings.serving))
+            listen(create_app(settings.origin, reports, clock, documents, settings.limits))
 
 
 def _made(path: Path) -> str:

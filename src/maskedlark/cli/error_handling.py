@@ -10,8 +10,8 @@ import typer
 
 from maskedlark.adserver.errors import HelperAway
 from maskedlark.cli import signals
-from maskedlark.errors import MaskedLarkError
 from maskedlark.compute.errors import WorkersLost
+from maskedlark.errors import MaskedLarkError
 from maskedlark.helper.errors import Busy
 from maskedlark.ledger.errors import AccountClosed, BudgetExhausted, DeltaExhausted, SlotTaken
 from maskedlark.storage.errors import StorageUnavailable

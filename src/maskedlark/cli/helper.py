@@ -11,14 +11,14 @@ from typer import Option
 
 from maskedlark.cli import options
 from maskedlark.cli.error_handling import command, group
-from maskedlark.cli.options import HelperConfig, Json, Listening, serve_command
+from maskedlark.cli.options import HelperConfig, Json, Listen, serve_command
 from maskedlark.cli.output import print_result
 from maskedlark.cli.receipts import read_lines
 from maskedlark.clock import SECONDS_AN_HOUR, SystemClock
 from maskedlark.helper import backup as backups
 from maskedlark.helper import config as configuration
 from maskedlark.helper import recovery
-from maskedlark.helper.anchor import FileAnchor
+from maskedlark.helper.anchor import open_anchor
 from maskedlark.helper.app import create_app
 from maskedlark.helper.config import Config, InitOptions
 from maskedlark.helper.keyring import DAY_S, Keyring, Span
@@ -29,7 +29,7 @@ from maskedlark.parameters.document import Origin
 from maskedlark.parameters.meaning import moment
 from maskedlark.randomness import SystemRandomness
 from maskedlark.storage.engine import open_database
-from maskedlark.web import key_file, serving
+from maskedlark.web import key_file
 from maskedlark.web import skeleton as settings_file
 from maskedlark.web.errors import NotThere
 from maskedlark.web.remote import API, Remote
@@ -97,12 +97,11 @@ def publish(config: HelperConfig, as_json: Json = False) -> None:
     print_result(fields, as_json, _publish(settings))
 
 
-@serve_command(app, "helper", "helper-0/helper.toml --port 8001")
-def serve(config: Path, listening: Listening) -> None:
+@serve_command(app, "helper", "helper-0/helper.toml --port 8001", configuration.read)
+def serve(settings: Config, listen: Listen) -> None:
     """Run the helper. Prints where it listens; SIGINT or SIGTERM stops it. Needs no identity."""
-    settings = configuration.read(config)
     with open_service(settings, SystemClock(), SystemRandomness()) as service:
-        serving.serve(create_app(service), listening(settings.serving))
+        listen(create_app(service))
 
 
 @command(app, "accept-ledger --config helper-0/helper.toml")
@@ -113,8 +112,7 @@ def accept_ledger(config: HelperConfig, as_json: Json = False) -> None:
     """
     settings = configuration.read(config)
     typer.confirm("Is this surely the newest ledger, and no copy that was put back?", abort=True, err=True)
-    with closing(open_database(settings.database_url)) as database:
-        anchor = FileAnchor(settings.anchor_folder)
+    with closing(open_database(settings.database_url)) as database, open_anchor(settings, database) as anchor:
         ledger = Ledger(database, anchor, _keyring(settings), SystemClock(), SystemRandomness())
         origins = ledger.reset_anchors()
     line = f"anchored {', '.join(origins) or 'nothing: the ledger is empty'}"

@@ -1,17 +1,24 @@
 """Options shared by several commands, and the `serve` command of every service."""
 
 import os
+import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, Protocol, TypeVar
 
 import typer
 from typer import Argument, Option
 
-from maskedlark.cli.error_handling import command
+from maskedlark.cli.error_handling import command, report_errors
 from maskedlark.compute import child_process
 from maskedlark.web import logs
 from maskedlark.web.config import Serving
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+    from maskedlark.web.serving import Inherited
 
 Json = Annotated[bool, Option("--json", help="For programs: one JSON object.")]
 AdServerConfig = Annotated[Path, Option("--config", help="The ad server's adserver.toml.")]
@@ -33,15 +40,30 @@ ServiceKeyOrNone = Annotated[Text, _SERVICE_KEY]
 Origins = Annotated[
     list[str], Option("--origin", help="NAME=KEY of an ad server's first document key. Repeat for more.")
 ]
-Listening = Callable[[Serving], Serving]
-"""Applies the command line to the settings of where to listen."""
-Serve = Callable[[Path, Listening], None]
+Listen = Callable[["FastAPI"], None]
+"""Serves an app until it is told to stop."""
 
 
-def serve_command(app: typer.Typer, party: str, example: str) -> Callable[[Serve], Serve]:
-    """Declare a party's `serve`, called with the path of its settings and a `Listening`."""
+class ServedConfig(Protocol):
+    """The settings of a party that serves."""
 
-    def add(run: Serve) -> Serve:
+    serving: Serving
+
+    @property
+    def database_url(self) -> str:
+        """Where it keeps what it knows."""
+
+
+Settings = TypeVar("Settings", bound=ServedConfig)
+Run = Callable[[Settings, Listen], None]
+
+
+def serve_command(
+    app: typer.Typer, party: str, example: str, read: Callable[[Path], Settings]
+) -> Callable[[Run[Settings]], Run[Settings]]:
+    """Declare a party's `serve`, called with its settings and a `Listen`, in every process of several."""
+
+    def add(run: Run[Settings]) -> Run[Settings]:
         def serve(
             config: Annotated[Path, Option(help=f"The {party}'s settings, in TOML.")],
             host: Annotated[Text, Option(help="The address to listen on, if not the settings'.")] = None,
@@ -61,15 +83,43 @@ def serve_command(app: typer.Typer, party: str, example: str) -> Callable[[Serve
             ] = False,
         ) -> None:
             # First of all: the logs of every service, and files that only their owner can read.
-            logs.configure(app.info.name or party, log_level)
+            service = app.info.name or party
+            logs.configure(service, log_level)
             os.umask(0o077)
             if stop_with_input:
                 child_process.stop_with_input()
             changed = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
-            run(config, lambda settings: settings.model_copy(update=changed))
+            from maskedlark.web import processes, serving  # noqa: PLC0415 - only `serve` needs a server
+
+            settings = read(config)
+            place = settings.serving.model_copy(update=changed)
+            processes.refuse_file(place, settings.database_url)
+            if place.processes == 1:
+                run(settings, lambda made: serving.serve(made, place))
+                return
+            child = partial(_child, service, log_level, run, settings, place)
+            raise typer.Exit(processes.supervise(place, child))
 
         serve.__doc__ = run.__doc__
         command(app, f"serve --config {example}")(serve)
         return run
 
     return add
+
+
+def _child(
+    service: str,
+    log_level: str,
+    run: Run[Settings],
+    settings: Settings,
+    place: Serving,
+    inherited: "Inherited",
+) -> None:
+    """One of several processes. It fails as a command does."""
+    from maskedlark.web import serving  # noqa: PLC0415
+
+    logs.configure(service, log_level)
+    try:
+        report_errors(run)(settings, partial(serving.serve, settings=place, inherited=inherited))
+    except typer.Exit as end:
+        sys.exit(end.exit_code)

@@ -14,12 +14,13 @@ from typer import Argument, Option
 
 from maskedlark.cli import chains, options
 from maskedlark.cli.error_handling import command, group
-from maskedlark.cli.options import Json, Listening, Service, ServiceKey, Text, serve_command
+from maskedlark.cli.options import Json, Listen, Service, ServiceKey, Text, serve_command
 from maskedlark.cli.output import print_result
 from maskedlark.clock import SystemClock
 from maskedlark.errors import BadSignature, InvalidDocument
 from maskedlark.parameter_service import config as configuration
 from maskedlark.parameter_service.app import JSON, create_app
+from maskedlark.parameter_service.config import Config
 from maskedlark.parameter_service.store import Store
 from maskedlark.parameters import chain, document
 from maskedlark.parameters.chain import Signed
@@ -28,7 +29,7 @@ from maskedlark.parameters.drafting import draft as draft_document
 from maskedlark.parameters.meaning import WARNING, meaning
 from maskedlark.parameters.settings import Name
 from maskedlark.randomness import SystemRandomness
-from maskedlark.web import files, key_file, pages, serving, skeleton
+from maskedlark.web import files, key_file, pages, skeleton
 from maskedlark.web.errors import UnknownDocument
 from maskedlark.web.remote import API, Remote
 from maskedlark.wire.signatures import VerifyingKey
@@ -174,14 +175,12 @@ def init(
     typer.echo(f"pin origins and helpers in {path}, then run `maskedlark parameters serve`", err=True)
 
 
-@serve_command(app, "service", "parameters/parameters.toml --port 8000")
-def serve(config: Path, listening: Listening) -> None:
+@serve_command(app, "service", "parameters/parameters.toml --port 8000", configuration.read)
+def serve(settings: Config, listen: Listen) -> None:
     """Run the parameter service. Prints where it listens; SIGINT or SIGTERM stops it."""
-    settings = configuration.read(config)
     service_key = key_file.read(settings.key)
     with closing(Store(settings.database)) as store:
-        made = create_app(store, service_key, SystemClock(), settings.pinned)
-        serving.serve(made, listening(settings.serving))
+        listen(create_app(store, service_key, SystemClock(), settings.pinned))
 
 
 def _declared(given: str | None) -> VerifyingKey | None:

@@ -135,7 +135,7 @@ class _Workers:
 
     def _replace(self, place: int) -> None:
         deadline = time.monotonic() + REPLACED_WITHIN_S
-        # When a node is gone, the others may have no processor to spare: all attempts but the first share theirs.
+        # When a node is gone, the others may have no processor to spare: later attempts share theirs.
         for cpus in itertools.chain([1], itertools.repeat(0)):
             actor = self._create(cpus)
             with suppress(Exception):

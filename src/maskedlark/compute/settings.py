@@ -41,8 +41,8 @@ class ComputeSettings(Settings):
     storage: Annotated[str, Field(pattern=r"^[a-z0-9+]+://[!-~]+$")] | None = Field(
         default=None,
         repr=False,
-        description="where datasets are kept, sealed, if not in the folder: any URL that fsspec opens, and that "
-        'all workers reach: storage = "s3://bucket/helper-0"',
+        description="where datasets are kept, sealed, if not in the folder: a URL for fsspec, which all "
+        'workers reach: storage = "s3://bucket/helper-0"',
     )
     shard_bytes: Annotated[int, Field(ge=1 << 10, le=1 << 32)] = Field(
         default=64 << 20,

@@ -96,9 +96,7 @@ def joined(pieces: Sequence[Records]) -> Records:
     return TrainingRecords(ids, features, shown, shares, tuple(map(np.concatenate, indices)))
 
 
-def _shown(
-    candidates: Sequence[NDArray[np.int64]], pieces: Sequence[TrainingRecords]
-) -> NDArray[np.int64]:
+def _shown(candidates: Sequence[NDArray[np.int64]], pieces: Sequence[TrainingRecords]) -> NDArray[np.int64]:
     """One label's candidates: one row if all records show the same, else one row per record."""
     if all(len(each) == 1 and np.array_equal(each, candidates[0]) for each in candidates):
         return candidates[0]

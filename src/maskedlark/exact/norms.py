@@ -113,7 +113,7 @@ def errors_back(
 def candidate_errors(probabilities: Tensor, place: Tensor, bits: int) -> Tensor:
     """Probabilities minus one at each candidate's position: (n, classes) and (n, m) to (n, m, classes)."""
     error = probabilities[:, None, :].repeat(1, place.shape[1], 1)
-    one = torch.tensor(-float(1 << bits), dtype=torch.float64, device=error.device)
+    one = error.new_full((), -float(1 << bits))
     return error.scatter_add_(2, place[:, :, None], one.expand(*place.shape, 1))
 
 
@@ -122,10 +122,13 @@ def _fits_gram(layout: StepLayout, head: LabelLayout, label: int) -> bool:
     classes, deep = layout.network.losses[label].outputs, len(layout.layers) != 2
     if layout.clip.norm is not Norm.L2 or deep or head.shifts[0] or classes > _MAX_CLASSES:
         return False
+    return gram_top(layout, label) * ((2 << COARSE_BITS) + classes) ** 2 < 1 << EXACT_BITS
+
+
+def gram_top(layout: StepLayout, label: int) -> int:
+    """The bound on the entries of M and on the sums of their magnitudes, by Cauchy-Schwarz."""
     weight = layout.layers[1].weight[layout.network.columns[label]].astype(np.int64)
-    # A bound on the entries of M, by Cauchy-Schwarz.
-    largest = int((weight * weight).sum(axis=1).max()) * layout.layers[1].slope_top ** 2
-    return largest * ((2 << COARSE_BITS) + classes) ** 2 < 1 << EXACT_BITS
+    return int((weight * weight).sum(axis=1).max()) * layout.layers[1].slope_top ** 2
 
 
 @dataclass(frozen=True)
@@ -137,16 +140,15 @@ class Gram:
     """The column of (j, k): (classes, classes)."""
 
     @classmethod
-    def of(cls, weight: Tensor, slope_top: int) -> Gram:
-        """From the label's rows of the output layer, (classes, width)."""
+    def of(cls, weight: Tensor, top: int) -> Gram:
+        """From the label's rows of the output layer, (classes, width), and the bound on M."""
         classes = len(weight)
         upper = torch.triu_indices(classes, classes, device=weight.device)
         pairs = (weight[upper[0]] * weight[upper[1]]).T
-        bound = int(pairs.abs().sum(dim=0).max()) * slope_top**2
         place = torch.zeros((classes, classes), dtype=torch.int64, device=weight.device)
         place[upper[0], upper[1]] = torch.arange(upper.shape[1], device=weight.device)
         place = torch.maximum(place, place.T)
-        return cls(pairs.float() if bound <= _SINGLE else pairs, place)
+        return cls(pairs.float() if top <= _SINGLE else pairs, place)
 
 
 def _gram_powers(gram: Gram, trace: Trace, place: Tensor, probabilities: Tensor) -> list[Tensor]:

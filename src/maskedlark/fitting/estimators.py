@@ -9,6 +9,7 @@
 Run by the ad server.
 """
 
+import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import fields

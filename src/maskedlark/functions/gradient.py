@@ -51,7 +51,7 @@ class GradientQuery(ModelQuery):
         batch.check(self.network)
         if device not in self._engines:
             self._engines[device] = exact.Engine(self.step, devices.ready(device))
-        return [self._engines[device].share(batch, exact.BLOCK)]
+        return [self._engines[device].share(batch)]
 
     @cached_property
     def _engines(self) -> dict[str, exact.Engine]:

@@ -1,18 +1,23 @@
-"""The anchor in files: how far each origin's receipts got, kept apart from the database. Run by a helper.
+"""The anchor: how far each origin's receipts got, kept apart from the database, in files. Run by a helper.
 
 A database restored from an old copy would answer again what was charged already. A copy of the one should not
-include the other: put the anchor on another disk if there is one.
+include the other: put the anchor on another disk if there is one. Helpers on several machines need one place
+where it is compared and set: a folder that they share, or a database (see `database_anchor`).
 """
 
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field, ValidationError
 
+from maskedlark.helper.config import Config
 from maskedlark.helper.errors import DamagedAnchor
+from maskedlark.ledger.ledger import Anchor
 from maskedlark.ledger.rows import ChainHead
 from maskedlark.parameters.document import Origin
+from maskedlark.storage.engine import Database, open_database
 from maskedlark.web import files
 from maskedlark.wire.message import Hex32, Settings
 
@@ -23,6 +28,14 @@ class _Written(Settings):
     origin: Origin
     number: Annotated[int, Field(ge=0, le=1 << 53)]
     digest: Hex32
+
+
+def two_ledgers(origin: str, before: ChainHead | None, mark: ChainHead) -> None:
+    """Refuse a second receipt of one number. Run where a chain head is not written."""
+    if before is not None and before.number == mark.number and before.digest != mark.digest:
+        raise DamagedAnchor(
+            f"two different receipts have number {mark.number} for {origin}: two ledgers write for one helper"
+        )
 
 
 class FileAnchor:
@@ -49,11 +62,7 @@ class FileAnchor:
         with files.locked(self._folder):
             before = self.read(origin)
             if before is not None and before.number >= mark.number:
-                if before.number == mark.number and before.digest != mark.digest:
-                    raise DamagedAnchor(
-                        f"two different receipts have number {mark.number} for {origin}: two ledgers write "
-                        "for one helper"
-                    )
+                two_ledgers(origin, before, mark)
                 return
             new = _Written(origin=origin, number=mark.number, digest=mark.digest.hex())
             files.write(self._path(origin), new.model_dump_json().encode())
@@ -70,3 +79,16 @@ class FileAnchor:
             f"{path} was damaged or changed: put the newest copy back. Without it a ledger that lost "
             "receipts would not be noticed, so nothing is answered"
         )
+
+
+@contextmanager
+def open_anchor(config: Config, ledger: Database) -> Iterator[Anchor]:
+    """The anchor of a helper's settings: a folder, or a database other than the ledger's."""
+    if config.anchor_url is None:
+        yield FileAnchor(config.anchor_folder)
+        return
+    from maskedlark.helper.database_anchor import DatabaseAnchor, refuse_ledger  # noqa: PLC0415 - few use it
+
+    with closing(open_database(config.anchor_url)) as database:
+        refuse_ledger(database, ledger)
+        yield DatabaseAnchor(database)

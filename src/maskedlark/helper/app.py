@@ -91,8 +91,8 @@ def create_app(service: Service, forget_every_s: float = FORGET_EVERY_S) -> Fast
     counts = HelperCounts(service, metrics.install(app, "helper"))
     # Two kinds of threads: the loop and short work never wait for them, nor queries for datasets.
     admission = RequestAdmission(service.request_verifier(), service.config.limits)
-    ingesting = SignedWork(admission, FairScheduler(2 * service.config.compute.workers, "ingesting"))
-    answering = SignedWork(admission, FairScheduler(service.config.compute.workers, "answering"))
+    ingesting = SignedWork(admission, FairScheduler(2 * service.engine.workers, "ingesting"))
+    answering = SignedWork(admission, FairScheduler(service.engine.workers, "answering"))
     app.include_router(health.router(service.check))
     _add_public(app, service)
     _add_datasets(app, service, ingesting, counts)

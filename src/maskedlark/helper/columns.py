@@ -66,7 +66,8 @@ class Contents(Settings):
     @property
     def all_files(self) -> dict[str, Stored]:
         """Every file of the dataset."""
-        return {name: stored for each in (self, *self.shards) for name, stored in each.files.items()}
+        every = self.files, *(shard.files for shard in self.shards)
+        return {name: stored for files in every for name, stored in files.items()}
 
 
 class Column(NamedTuple):
@@ -121,12 +122,12 @@ def file_name(shard: int, column: str) -> str:
 def write(files: DatasetFiles, name: str, rows: Array, dtype: Kind) -> Stored:
     """Write an array, durable when this returns."""
     data = np.ascontiguousarray(rows, dtype)
-    files.write(name, lambda file: file.write(data.data) and None)
+    files.write(name, lambda file: file.write(data.data))
     return Stored(dtype=dtype, shape=rows.shape, digest=hashlib.sha256(data.data).hexdigest())
 
 
 def read(files: DatasetFiles, name: str, stored: Stored, checked: bool = False) -> Array:
-    """An array, exactly as written: mapped if it is on this disk. `checked`: its digest was compared before."""
+    """An array, exactly as written: mapped if it is on this disk. `checked`: its digest was, before."""
     try:
         data = files.data(name)
         whole = len(data) == stored.size
@@ -139,11 +140,19 @@ def read(files: DatasetFiles, name: str, stored: Stored, checked: bool = False) 
 
 
 def read_measured(
-    files: DatasetFiles, shard: ShardContents, number: int, entries: Stored, measure: Measure, checked: bool = False
+    files: DatasetFiles,
+    shard: ShardContents,
+    number: int,
+    entries: Stored,
+    measure: Measure,
+    checked: bool = False,
 ) -> AggregateRecords:
     """The records to aggregate in a shard."""
     ids, *codes, shares = _read(files, shard, number, "", measured_columns(measure), checked)
-    coded = [Coded(each, own) for each, own in zip(codes, _entries(files, entries.size, entries.digest), strict=True)]
+    coded = [
+        Coded(each, own)
+        for each, own in zip(codes, _entries(files, entries.size, entries.digest), strict=True)
+    ]
     return AggregateRecords(ids, dict(zip(measure.keys, coded, strict=True)), shares.T)
 
 

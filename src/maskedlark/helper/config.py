@@ -4,9 +4,9 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from maskedlark.compute.settings import ComputeSettings
 from maskedlark.helper.ids import MAX_LEAP_S
@@ -14,6 +14,7 @@ from maskedlark.helper.keyring import DAY_S, KEEP_S
 from maskedlark.parameters.document import Origin
 from maskedlark.parameters.policy import Policy
 from maskedlark.parameters.settings import Name, PublicKey
+from maskedlark.storage.engine import parse
 from maskedlark.web import config, skeleton
 from maskedlark.web.config import Address, DatabaseUrl, PartyConfig, Serving
 from maskedlark.web.skeleton import AS_SHOWN, KEY
@@ -22,6 +23,13 @@ from maskedlark.wire.signatures import VerifyingKey
 
 FRESH_S = 60
 FILE = "helper.toml"
+_URL = "://"
+
+
+def _anchor(text: str) -> str:
+    if _URL in text and parse(text).get_backend_name() != "postgresql":
+        raise ValueError("an anchor is a folder, or in a PostgreSQL database")
+    return text
 
 
 class Limits(Settings):
@@ -79,10 +87,11 @@ class Config(PartyConfig):
         repr=False,
         description='its URL, else SQLite in the folder: database = "postgresql://user@host/helper"',
     )
-    anchor: Path | None = Field(
+    anchor: Annotated[str, AfterValidator(_anchor)] | None = Field(
         default=None,
-        description="a folder on another disk than the database's, else in the folder: "
-        'anchor = "/other/disk/anchor"',
+        repr=False,
+        description="a folder on another disk than the database's, or the postgresql:// URL of a database of "
+        'its own, else in the folder: anchor = "/other/disk/anchor"',
     )
     compute: ComputeSettings = Field(
         default=ComputeSettings(),
@@ -117,8 +126,20 @@ class Config(PartyConfig):
 
     @property
     def anchor_folder(self) -> Path:
-        """Where the anchor stores how far the receipts got."""
-        return self.anchor or self.folder / "anchor"
+        """Where the anchor stores how far the receipts got, unless it has a URL."""
+        return Path(self.anchor) if self.anchor else self.folder / "anchor"
+
+    @property
+    def anchor_url(self) -> str | None:
+        """The database of an anchor that is in one."""
+        return self.anchor if self.anchor and _URL in self.anchor else None
+
+    def beside(self, folder: Path) -> Self:
+        """A copy with absolute paths; the anchor's too, if it is one."""
+        made = super().beside(folder)
+        if self.anchor is None or self.anchor_url is not None:
+            return made
+        return made.model_copy(update={"anchor": str(folder / self.anchor)})
 
     @property
     def columns_folder(self) -> Path:
@@ -134,6 +155,12 @@ class Config(PartyConfig):
     def database_url(self) -> str:
         """The configured database, or the one in the folder."""
         return self.database or f"sqlite:///{self.folder / 'database' / 'helper.sqlite'}"
+
+    @property
+    def own_compute(self) -> ComputeSettings:
+        """With those of the workers that each process that serves has."""
+        own = max(1, self.compute.workers // self.serving.processes)
+        return self.compute.model_copy(update={"workers": own})
 
     @property
     def service_key_public(self) -> VerifyingKey:

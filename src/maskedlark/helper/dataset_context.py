@@ -1,13 +1,12 @@
 """What all code for a helper's datasets shares: database, folders, ids, documents and the clock.
 
 Run by a helper. The database is authoritative. A file is written before its row, so a file that no row names
-is garbage and removed, and every row is true, however the helper ended.
+is garbage and removed, and every row is true, however the helper ended. Several processes may share database
+and folder: who writes files of a dataset holds a lock of it, and what is locked is not swept.
 """
 
-import threading
-from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 
@@ -31,9 +30,12 @@ from maskedlark.helper.tables import (
 )
 from maskedlark.parameters import document as documents
 from maskedlark.parameters.document import Document
+from maskedlark.storage import file_lock
 from maskedlark.storage.engine import Database
-from maskedlark.storage.errors import StorageUnavailable
+from maskedlark.storage.errors import LockHeld, StorageUnavailable
 
+LOCKS = 256
+"""Lock files for all datasets: none is ever removed. Two that share one only wait for a later sweep."""
 _decoded = lru_cache(documents.decode)
 
 
@@ -58,8 +60,7 @@ class DatasetContext:
             raise StorageUnavailable("the folder of columns cannot be written; try again later") from error
         self.database, self.helper, self.clock = database, helper, clock
         self.ids = Ids(database, folder, max_leap_s)
-        self._lock = threading.Lock()
-        self._writers: Counter[int] = Counter()
+        self._locks = folder.with_name("locks")
 
     def now(self) -> int:
         """The current time, never before a time at which ids were pruned."""
@@ -93,16 +94,24 @@ class DatasetContext:
                 "datasets: name storage that all of them reach in [compute] storage"
             )
 
+    def writing(self, number: int) -> AbstractContextManager[object]:
+        """While the block runs, files of the dataset that no row names are not removed, by any process."""
+        return self._locked(str(number % LOCKS), shared=True)
+
+    def freezing(self) -> AbstractContextManager[object]:
+        """While the block runs, no process freezes or aborts another dataset. Raises LockHeld if one does."""
+        return self._locked("freezing", wait=False)
+
     @contextmanager
-    def writing(self, number: int) -> Iterator[None]:
-        """While the block runs, files of the dataset that no row names are not removed."""
-        with self._lock:
-            self._writers[number] += 1
-        try:
+    def _locked(self, name: str, **how: bool) -> Iterator[None]:
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(file_lock.held(self._locks / name, **how))
+            except OSError as error:
+                raise StorageUnavailable(
+                    "the folder of columns cannot be written; try again later"
+                ) from error
             yield
-        finally:
-            with self._lock:
-                self._writers[number] -= 1
 
     def expire(self, now: int) -> None:
         """Expire frozen datasets with their first report, and open ones with their first chunk."""
@@ -110,6 +119,8 @@ class DatasetContext:
         first = select(func.min(CHUNKS.c.expires)).where(CHUNKS.c.dataset == DATASETS.c.number)
         end = func.coalesce(first.scalar_subquery(), DATASETS.c.expires)
         with self.database.write() as connection:
+            # Two processes that update many rows in different orders could wait for each other.
+            self.database.alone(connection, "expiry")
             frozen = update(DATASETS).where(DATASETS.c.state == FROZEN, DATASETS.c.expires <= now)
             connection.execute(frozen.values(state=EXPIRED, folder=None, contents=None))
             still_open = update(DATASETS).where(DATASETS.c.state == OPEN, end <= now)
@@ -131,12 +142,13 @@ class DatasetContext:
 
     def sweep(self, number: int) -> None:
         """Remove the files of a dataset that no row names."""
+        # Somebody else will, if they are being written now: then they are neither garbage nor named.
+        with suppress(LockHeld), self._locked(str(number % LOCKS), wait=False):
+            self._sweep(number)
+
+    def _sweep(self, number: int) -> None:
         files = self.files(number)
-        # In this order: what existed before, and is neither being written nor named, is garbage.
         present = files.names()
-        with self._lock:
-            if self._writers[number]:
-                return
         this = DATASETS.c.number == number
         columns = select(DATASETS.c.folder).where(this, DATASETS.c.state == FROZEN)
         chunks = select(CHUNKS.c.file).join(DATASETS).where(this, DATASETS.c.state == OPEN)

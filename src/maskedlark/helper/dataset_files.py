@@ -30,7 +30,7 @@ from maskedlark.web import files
 NONCE_BYTES = 12
 PROBE = "probe-"
 _LABEL = b"maskedlark v2 dataset files"
-Write = Callable[[BinaryIO], None]
+Write = Callable[[BinaryIO], object]
 
 
 class DatasetFiles(ABC):
@@ -68,7 +68,7 @@ class DatasetFiles(ABC):
     def remove_all(self) -> None:
         """Remove the folder with all that is in it, if it is there."""
 
-    def remove_if_empty(self) -> None:
+    def remove_if_empty(self) -> None:  # noqa: B027 - most storage has no folders
         """Remove the folder if nothing is in it, where storage has folders that are left behind."""
 
     def unique(self, prefix: str) -> str:
@@ -224,7 +224,9 @@ def _reached(url: str) -> Iterator[None]:
 
 
 def _unreached(url: str) -> StorageUnavailable:
-    return StorageUnavailable(f"{url.split('?')[0]} cannot be read or written now; try again later")
+    return StorageUnavailable(
+        f"{url.split('?', maxsplit=1)[0]} cannot be read or written now; try again later"
+    )
 
 
 @lru_cache(maxsize=8)
@@ -241,7 +243,7 @@ def _protocols(system: fsspec.AbstractFileSystem) -> tuple[str, ...]:
 def write_probe(where: DatasetFiles) -> str:
     """Write a small file that every worker must be able to read. Run at a helper's start."""
     name = where.unique(PROBE)
-    where.write(name, lambda file: file.write(name.encode()) and None)
+    where.write(name, lambda file: file.write(name.encode()))
     return name
 
 

@@ -29,7 +29,6 @@ from maskedlark.helper.tables import (
 )
 from maskedlark.ledger.ledger import Ledger
 from maskedlark.parameters.document import Document
-from maskedlark.release.checks import Dataset
 from maskedlark.web.errors import AlreadyFrozen, DatasetConflict, DatasetLost, UnknownChunk, UnknownDataset
 from maskedlark.wire.datasets import ChunkAnswer, FreezeRequest, Frozen, State
 from maskedlark.wire.hpke import OpeningKey
@@ -128,7 +127,7 @@ class Datasets:
             self._context.database.insert_new(connection, ABORTED_ATTEMPTS, [(origin, attempt, until)])
         self._context.finish_aborts()
 
-    def find(self, origin: str, digest: bytes) -> Dataset:
+    def find(self, origin: str, digest: bytes) -> FrozenDataset:
         """A frozen dataset of an origin, until any report in it has expired."""
         dataset = self._loaded.get((origin, digest)) or self._load(origin, digest)
         if dataset.expires <= self._context.now():
@@ -138,7 +137,8 @@ class Datasets:
     def forget(self) -> None:
         """Delete what has expired and files that no row names. Run at the start, and every hour."""
         self._context.ids.prune(self._context.clock.now())
-        now = self._context.now()
+        # The time that is stored, not what the clock says by now: by it all processes refuse what goes.
+        now = self._context.ids.watermark()
         self._context.expire(now)
         self._context.finish_aborts()
         self._context.sweep_all()

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from maskedlark.errors import MaskedLarkError, Refused
 from maskedlark.ledger.errors import LedgerBehind
+from maskedlark.storage.errors import UnsupportedDatabase
 from maskedlark.web import problem
 from maskedlark.web.errors import BadKeyFile, CorruptCache
 
@@ -57,6 +58,10 @@ class NoKeys(BadKeyFile):
 
 class DamagedAnchor(CorruptCache):
     """The file that says how far an origin's receipts got is damaged. Nothing is guessed."""
+
+
+class AnchorInLedger(UnsupportedDatabase):
+    """The anchor's database is the ledger's own: it would notice nothing."""
 
 
 problem.register(

@@ -1,26 +1,32 @@
-"""One process per folder: two would remove each other's files. Run at a helper's start."""
+"""Who runs on a helper's folder: one process, or several over one database server. Run by a helper."""
 
-import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from maskedlark.helper.errors import FolderInUse
+from maskedlark.storage import file_lock
+from maskedlark.storage.errors import LockHeld
+
+_NAME = ".running"
 
 
 @contextmanager
-def only_process(folder: Path) -> Iterator[None]:
-    """Hold the folder while the block runs. A process that ends, however it ends, releases it."""
-    folder.mkdir(0o700, parents=True, exist_ok=True)
-    # Not emptied before the lock is ours: it holds the id of the process that has it.
-    with (folder / ".running").open("a+") as file:
-        file.seek(0)
+def only_process(folder: Path, shared: bool = False) -> Iterator[None]:
+    """Hold the folder while the block runs, alone or with others that share it.
+
+    A process that ends, however it ends, releases it. Only processes over one database server may share it:
+    what they decide by is there.
+    """
+    path = folder / _NAME
+    with ExitStack() as stack:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise FolderInUse(folder, file.read(20)) from None
-        file.truncate(0)
-        file.write(str(os.getpid()))
-        file.flush()
+            handle = stack.enter_context(file_lock.held(path, shared=shared, wait=False))
+        except LockHeld:
+            raise FolderInUse(folder, path.read_text(errors="replace")[:20]) from None
+        # Not emptied before the lock is ours: it holds the id of the process that has it alone.
+        os.ftruncate(handle, 0)
+        if not shared:
+            os.write(handle, str(os.getpid()).encode())
         yield

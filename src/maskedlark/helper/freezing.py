@@ -5,7 +5,6 @@ dataset; `Freezer` commits it, in one transaction with its receipt.
 """
 
 import hashlib
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import NamedTuple
@@ -15,10 +14,10 @@ from numpy.typing import NDArray
 from sqlalchemy import Connection, select, update
 
 from maskedlark.clock import SECONDS_AN_HOUR
+from maskedlark.compute.engine import Engine
 from maskedlark.core.purpose import Purpose
 from maskedlark.core.sharing import ByteRows
 from maskedlark.errors import Expired
-from maskedlark.compute.engine import Engine
 from maskedlark.helper import chunk_file, sharding, tables
 from maskedlark.helper.columns import Contents
 from maskedlark.helper.dataset_context import DatasetContext
@@ -29,7 +28,7 @@ from maskedlark.helper.tables import CHUNKS, DATASETS, FROZEN, OPEN, ChunkRow, D
 from maskedlark.ledger import receipt
 from maskedlark.ledger.ledger import Ledger
 from maskedlark.parameters.document import Document
-from maskedlark.storage.errors import StorageUnavailable
+from maskedlark.storage.errors import LockHeld, StorageUnavailable
 from maskedlark.web.errors import (
     AlreadyFrozen,
     ChunksMissing,
@@ -171,11 +170,10 @@ def merge(
 
 
 class Freezer:
-    """Freezes one dataset at a time: each reads and writes all of a dataset. Threads may share it."""
+    """Freezes one dataset at a time, whichever process does: each reads and writes all of a dataset."""
 
     def __init__(self, context: DatasetContext, ledger: Ledger, engine: Engine, shard_bytes: int) -> None:
         self._context, self._ledger, self._engine, self._shard_bytes = context, ledger, engine, shard_bytes
-        self._busy = threading.Lock()
 
     def freeze(self, origin: str, name: str, wanted: FreezeRequest, attempt: bytes) -> Frozen:
         """Freeze what all helpers accepted. The same request gets the same answer."""
@@ -193,12 +191,12 @@ class Freezer:
     @contextmanager
     def alone(self) -> Iterator[None]:
         """Fail rather than block, so that waiting requests do not hold worker threads."""
-        if not self._busy.acquire(blocking=False):
-            raise Busy("another dataset is being frozen; come again")
-        try:
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(self._context.freezing())
+            except LockHeld:
+                raise Busy("another dataset is being frozen; come again") from None
             yield
-        finally:
-            self._busy.release()
 
     def _freeze(self, row: DatasetRow, wanted: FreezeRequest) -> None:
         document, purpose = self._context.document(row), Purpose(row.purpose)

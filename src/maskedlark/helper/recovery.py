@@ -20,7 +20,7 @@ from typing import NamedTuple
 from sqlalchemy import Connection, update
 
 from maskedlark.clock import Clock, hour_of
-from maskedlark.helper.anchor import FileAnchor
+from maskedlark.helper.anchor import open_anchor
 from maskedlark.helper.config import Config
 from maskedlark.helper.folder_lock import only_process
 from maskedlark.helper.ids import Ids
@@ -107,8 +107,11 @@ def recover(
     keyring = Keyring(config.keys_folder, config.name, config.keep_days * DAY_S)
     handed = _by_origin(receipts, config.name, keyring.identity)
     keyring.current(clock.now())
-    with only_process(config.folder), closing(open_database(config.database_url, make=False)) as database:
-        anchor = FileAnchor(config.anchor_folder)
+    with (
+        only_process(config.folder),
+        closing(open_database(config.database_url, make=False)) as database,
+        open_anchor(config, database) as anchor,
+    ):
         ledger = Ledger(database, anchor, keyring, clock, rng)
         ids = Ids(database, config.columns_folder)
         origins = sorted({*config.origins, *anchor.origins(), *handed, *ledger.origins()})

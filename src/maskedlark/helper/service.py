@@ -12,7 +12,7 @@ from maskedlark.core.purpose import Purpose
 from maskedlark.errors import NotDeclared
 from maskedlark.functions import Functions
 from maskedlark.helper import explanation
-from maskedlark.helper.anchor import FileAnchor
+from maskedlark.helper.anchor import open_anchor
 from maskedlark.helper.check_keys import CheckKeys
 from maskedlark.helper.config import Config
 from maskedlark.helper.dataset_context import DatasetContext
@@ -22,14 +22,14 @@ from maskedlark.helper.folder_lock import only_process
 from maskedlark.helper.keyring import DAY_S, Keyring
 from maskedlark.helper.request_keys import RequestKeys
 from maskedlark.helper.seeds import Seeds
+from maskedlark.helper.shards import FrozenDataset
 from maskedlark.ledger.ledger import PAGE, Ledger
 from maskedlark.parameters.document import Document
 from maskedlark.randomness import Randomness
-from maskedlark.release.checks import Dataset
 from maskedlark.release.kept_answers import KeptAnswers
 from maskedlark.release.messages import ReceiptPage, RecordCounts, Request, SessionRequest
 from maskedlark.release.release import Release
-from maskedlark.storage.engine import file_of, open_database
+from maskedlark.storage.engine import file_of, is_server, open_database
 from maskedlark.storage.errors import ClockLeapt
 from maskedlark.web import pages
 from maskedlark.web.errors import DocumentOfAnother, NotNamed
@@ -52,11 +52,13 @@ class Service:
         self.keyring = Keyring(config.keys_folder, config.name, config.keep_days * DAY_S)
         self.keyring.current(clock.now())  # First: without keys there is nothing to serve.
         functions = Functions(config.functions)
-        stack.enter_context(only_process(config.folder))
+        # Over a server several processes may share the folder; an SQLite file has one.
+        stack.enter_context(only_process(config.folder, shared=is_server(config.database_url)))
         self.database = stack.enter_context(closing(open_database(_made(config.database_url))))
-        self.ledger = Ledger(self.database, FileAnchor(config.anchor_folder), self.keyring, clock, rng)
+        anchor = stack.enter_context(open_anchor(config, self.database))
+        self.ledger = Ledger(self.database, anchor, self.keyring, clock, rng)
         self.ledger.check()
-        self.engine = stack.enter_context(closing(open_engine(config.compute, config.name)))
+        self.engine = stack.enter_context(closing(open_engine(config.own_compute, config.name)))
         context = DatasetContext(
             config.columns_folder,
             self.database,
@@ -150,7 +152,7 @@ class Service:
         count = pages.fitting(len(each.encode()) for each in receipts[: PAGE - 1])
         return ReceiptPage(receipts=tuple(receipts[:count]), more=count < len(receipts)).encode()
 
-    def find(self, origin: str, digest: bytes) -> Dataset:
+    def find(self, origin: str, digest: bytes) -> FrozenDataset:
         """A dataset of the caller's, under a document that passes today's policy."""
         dataset = self.datasets.find(origin, digest)
         self._check(origin, dataset.document)

@@ -9,7 +9,8 @@ a sample of the ids, not parts of equal width.
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,8 +76,9 @@ class RangeWriter:
 
     def append(self, kept: KeptRecords) -> None:
         """Add records."""
-        for table in (({HEADS: kept.heads}, kept.heads), *self._tables(kept.records)):
-            self._deal(*table)
+        self._deal({HEADS: kept.heads}, kept.heads)
+        for table, ids in self._tables(kept.records):
+            self._deal(table, ids)
         if self._held_bytes >= HELD_BYTES:
             self.flush()
 
@@ -85,8 +87,7 @@ class RangeWriter:
         for number, held in enumerate(self._held):
             if held:
                 piece = f"piece-{number}-{len(self.pieces[number])}"
-                arrays = {name: np.concatenate([each[name] for each in held if name in each]) for name in _all(held)}
-                self.files.write(piece, lambda file, arrays=arrays: np.savez(file, allow_pickle=False, **arrays))
+                self.files.write(piece, partial(_save, _joined(held)))
                 self.pieces[number].append(piece)
                 held.clear()
         self._held_bytes = 0
@@ -104,7 +105,7 @@ class RangeWriter:
         for place, (tag, model) in enumerate(self.declared.items()):
             if (own := records.get(tag)) is not None:
                 shown = () if isinstance(model.policy, All) else own.candidates
-                arrays = own.ids, own.features, own.shares, *own.indices, *shown
+                arrays: list[Array] = [own.ids, own.features, own.shares, *own.indices, *shown]
                 named = zip(columns.trained_columns(model), arrays, strict=True)
                 yield {f"{place}-{name}": array for name, array in named}, own.ids
 
@@ -142,16 +143,16 @@ class Range:
 def sort_range(sorting: Sorting, own: Range) -> ShardContents:
     """Write a range's columns in the order of ids, and its heads. Run by a worker."""
     pieces = [_load(sorting.files, piece) for piece in own.pieces]
-    found = {name: np.concatenate([each[name] for each in pieces if name in each]) for name in _all(pieces)}
+    found = _joined(pieces)
     heads = found.get(HEADS, np.empty((0, HEAD_BYTES), np.uint8))
-    order = np.argsort(names(heads[:, :ID_BYTES]))
-    columns.write(sorting.files, columns.file_name(own.number, HEADS), heads[order], "|u1")
+    by_id = heads[np.argsort(names(heads[:, :ID_BYTES]))]
+    columns.write(sorting.files, columns.file_name(own.number, HEADS), by_id, "|u1")
     files: dict[str, Stored] = {}
     records: dict[str, int] = {}
     tags = [""] if isinstance(sorting.declared, Measure) else list(sorting.declared)
     for tag, (prefix, table) in zip(tags, columns.tables(sorting.declared).items(), strict=True):
         ids = found.get(prefix + IDS, np.empty((0, ID_BYTES), np.uint8))
-        order, records[tag] = np.argsort(names(ids)), len(ids)
+        order, records[tag] = in_order_of(ids), len(ids)
         for name, column in table.items():
             rows = found.pop(prefix + name, np.empty((0, *column.rest), column.dtype))[order]
             if name.startswith("codes-"):
@@ -159,6 +160,11 @@ def sort_range(sorting: Sorting, own: Range) -> ShardContents:
             file = columns.file_name(own.number, prefix + name)
             files[file] = columns.write(sorting.files, file, rows.T if column.turned else rows, column.dtype)
     return ShardContents(files=files, records=records)
+
+
+def in_order_of(ids: ByteRows) -> NDArray[np.intp]:
+    """The order of a dataset's records: by id, the same at every helper."""
+    return np.argsort(names(ids))
 
 
 def write_entries(files: DatasetFiles, writer: RangeWriter) -> tuple[dict[str, Stored], tuple[Array, ...]]:
@@ -191,9 +197,14 @@ def _load(files: DatasetFiles, piece: str) -> dict[str, Array]:
         return dict(arrays)
 
 
-def _all(pieces: Sequence[Mapping[str, Array]]) -> list[str]:
-    """The columns that any of the pieces has."""
-    return list(dict.fromkeys(name for each in pieces for name in each))
+def _save(arrays: Mapping[str, Array], file: BinaryIO) -> None:
+    np.savez(file, allow_pickle=False, **arrays)
+
+
+def _joined(pieces: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
+    """Every column that any of the pieces has."""
+    names_ = dict.fromkeys(name for each in pieces for name in each)
+    return {name: np.concatenate([each[name] for each in pieces if name in each]) for name in names_}
 
 
 def _merged(coded: Coded, known: dict[Entry, int]) -> NDArray[np.int32]:

@@ -61,9 +61,7 @@ class _OpenedShards:
     """The shards that this process used last. Threads may share it."""
 
     _lock: threading.Lock = field(default_factory=threading.Lock)
-    _kept: OrderedDict[_Name, tuple[Records, int]] = field(
-        default_factory=OrderedDict
-    )
+    _kept: OrderedDict[_Name, tuple[Records, int]] = field(default_factory=OrderedDict)
     _compared: set[_Name] = field(default_factory=set)
 
     def get(self, shard: StoredShard) -> Records:

@@ -41,6 +41,11 @@ class Config(PartyConfig):
     )
 
     @property
+    def database_url(self) -> str:
+        """The configured database."""
+        return self.database
+
+    @property
     def pinned(self) -> Pinned:
         """Whom it vouches for."""
         return Pinned(_keys(self.origins), _keys(self.helpers))

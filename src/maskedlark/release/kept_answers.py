@@ -4,45 +4,47 @@ The time to compute a batch may reveal something about it, and repeated requests
 So an answer is kept until the next step of its session, or until its dataset expires, and computed again only
 if a crash lost it. There is one file per session or request. It need not survive a crash of the machine, so
 nothing waits for the disk. Its room is reserved first: an answer that cannot be kept would be computed again.
+Processes that share the folder wait for each other at lock files.
 """
 
 import hashlib
 import os
 import struct
 import tempfile
-import threading
-import weakref
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from maskedlark.storage.errors import StorageUnavailable
+from maskedlark.storage import file_lock
+from maskedlark.storage.errors import LockHeld, StorageUnavailable
 
 _WRITING = ".writing-"
+"""Room has the name of its lock, of which there are 256: none is ever removed."""
 _HEAD = struct.Struct(">QQI32s")
 """Expiry, length, checksum, and digest of the request: a truncated file is no answer."""
 
 
 class KeptAnswers:
-    """Answers in a folder. Threads may share it."""
+    """Answers in a folder. Threads and processes may share it."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._lock = threading.Lock()
-        self._busy: weakref.WeakValueDictionary[str, threading.Lock] = weakref.WeakValueDictionary()
-        for path in folder.glob(f"{_WRITING}*"):
-            path.unlink(missing_ok=True)
+        self._folder, self._locks = folder, folder.with_name("locks")
+        self._tidy()
 
     @contextmanager
     def room(self, origin: str, request: bytes, size: int) -> Iterator[Path]:
         """A file with room for `size` bytes. One caller at a time per request, so that none computes it
         twice.
         """
-        with self._lock:
-            busy = self._busy.setdefault(_name(origin, request), threading.Lock())
-        with busy:
-            found = self._reserve(_HEAD.size + size)
+        lock = _name(origin, request)[:2]
+        with ExitStack() as stack:
+            try:
+                self._folder.mkdir(0o700, parents=True, exist_ok=True)
+                stack.enter_context(file_lock.held(self._locks / f"answers-{lock}"))
+            except OSError as error:
+                raise _unavailable() from error
+            found = self._reserve(f"{_WRITING}{lock}-", _HEAD.size + size)
             try:
                 yield found
             finally:
@@ -79,6 +81,7 @@ class KeptAnswers:
 
     def expire(self, now: int) -> None:
         """Remove expired answers. Run at the start, and every hour."""
+        self._tidy()
         for path in self._folder.glob("[!.]*"):
             with suppress(FileNotFoundError):  # Its session was closed meanwhile.
                 self._expire(path, now)
@@ -90,10 +93,16 @@ class KeptAnswers:
         if len(head) < _HEAD.size or _HEAD.unpack(head)[0] <= now:
             path.unlink(missing_ok=True)
 
-    def _reserve(self, size: int) -> Path:
+    def _tidy(self) -> None:
+        """Remove what a process that has ended did not finish: nobody holds the lock of it."""
+        for path in self._folder.glob(f"{_WRITING}*"):
+            lock = path.name.removeprefix(_WRITING)[:2]
+            with suppress(LockHeld), file_lock.held(self._locks / f"answers-{lock}", wait=False):
+                path.unlink(missing_ok=True)
+
+    def _reserve(self, prefix: str, size: int) -> Path:
         try:
-            self._folder.mkdir(0o700, parents=True, exist_ok=True)
-            handle, path = tempfile.mkstemp(dir=self._folder, prefix=_WRITING)  # 0600
+            handle, path = tempfile.mkstemp(dir=self._folder, prefix=prefix)  # 0600
             try:
                 if hasattr(os, "posix_fallocate"):
                     os.posix_fallocate(handle, 0, size)

@@ -236,7 +236,8 @@ class Release:
     def _compute(self, job: _Job, seed_of: Callable[[int, int], bytes]) -> list[AnswerTable]:
         document = job.scope.document
         computation = replace(job.computation, device=self._device)
-        shares = job.query.tables(self._engine.map(shards.over, computation, job.rows()), document.k)
+        partials = shards.compute(self._engine, computation, job.rows())
+        shares = job.query.tables(partials, document.k)
         tables = list(_noised(job, shares, seed_of))
         columns = [column for table in tables for column in table.columns]
         key, helpers = zero_sum.key(job.scope.seeds, *job.mask_context(columns)), document.helpers

@@ -32,7 +32,9 @@ class Shard(Protocol):
 
 
 class Engine(Protocol):
-    """Runs a pure function on every item."""
+    """Runs a pure function on every item, item i on worker i."""
+
+    workers: int
 
     def map(self, function: Callable[[C, T], R], common: C, items: Sequence[T], /) -> list[R]:
         """Its results, in the order of the items."""
@@ -57,8 +59,22 @@ class ShardRows:
     counted: NDArray[np.bool_] | None = None
 
 
-def over(computation: Computation, own: ShardRows) -> Partial:
-    """What a shard adds."""
+def compute(engine: Engine, computation: Computation, rows: Sequence[ShardRows]) -> list[Partial]:
+    """What all shards add. A worker always has the same ones, and adds up what they add."""
+    return engine.map(
+        over, computation, [rows[place :: engine.workers] for place in range(min(engine.workers, len(rows)))]
+    )
+
+
+def over(computation: Computation, rows: Sequence[ShardRows]) -> Partial:
+    """What some shards add. Run by a worker."""
+    total = _over(computation, rows[0])
+    for each in rows[1:]:
+        total = computation.query.combined([total, _over(computation, each)])
+    return total
+
+
+def _over(computation: Computation, own: ShardRows) -> Partial:
     records = own.shard.records()
     if own.rows is not None:
         records = take(records, own.rows)

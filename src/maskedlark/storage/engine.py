@@ -11,7 +11,7 @@ from sqlalchemy.exc import ArgumentError
 from maskedlark.storage.database import Database
 from maskedlark.storage.errors import UnsupportedDatabase
 
-__all__ = ["Database", "beside", "file_of", "open_database", "parse"]
+__all__ = ["Database", "beside", "file_of", "is_server", "open_database", "parse"]
 
 
 def parse(url: str | URL) -> URL:
@@ -33,6 +33,11 @@ def file_of(url: str | URL) -> Path | None:
     if parsed.get_backend_name() != "sqlite" or parsed.database in (None, "", ":memory:"):
         return None
     return Path(str(parsed.database))
+
+
+def is_server(url: str | URL) -> bool:
+    """Whether several processes may keep things in it at the same time: a file has one at a time here."""
+    return parse(url).get_backend_name() != "sqlite"
 
 
 def beside(url: str, folder: Path) -> str:

@@ -33,5 +33,9 @@ class StorageUnavailable(MaskedLarkError):
     """
 
 
+class LockHeld(MaskedLarkError):
+    """Somebody else holds a lock that nobody waits for."""
+
+
 class UnknownSchema(MaskedLarkError):
     """A database whose tables were made by another version of this package."""

@@ -73,6 +73,11 @@ class Serving(PartyConfig):
     certificate_key: Path | None = Field(
         default=None, description='its private key, in PEM, without password: certificate_key = "tls/key.pem"'
     )
+    processes: Annotated[int, Field(ge=1, le=256)] = Field(
+        default=1,
+        description="processes on this port, which share all but memory; more than one needs PostgreSQL: "
+        "processes = 1",
+    )
     max_connections: Annotated[int, Field(ge=1, le=1 << 20)] = Field(
         default=1024,
         description="at once; then who keeps us waiting longest is cut off: max_connections = 1024",
@@ -88,7 +93,8 @@ class Serving(PartyConfig):
     )
     metrics_port: Port | None = Field(
         default=None,
-        description="where metrics are read, if anywhere; 0 is any free port: metrics_port = 9100",
+        description="where metrics are read, if anywhere; 0 is any free port, and several processes have as "
+        "many ports from it on: metrics_port = 9100",
     )
     metrics_host: str = Field(
         default="127.0.0.1", description='the address of that, never a public one: metrics_host = "127.0.0.1"'

@@ -1,15 +1,15 @@
 """Atomic file writes: after a crash a file has the old bytes or the new ones. Run by every party."""
 
-import fcntl
 import hashlib
 import logging
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
+from maskedlark.storage import file_lock
 from maskedlark.storage.errors import StorageUnavailable
 
 _log = logging.getLogger(__name__)
@@ -54,11 +54,9 @@ def sync(folder: Path) -> None:
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Hold the folder's lock, among all processes that use this function."""
-    with _named(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        file = (folder / ".lock").open("w")
-    with file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    with ExitStack() as stack:
+        with _named(folder):
+            stack.enter_context(file_lock.held(folder / ".lock"))
         yield
 
 

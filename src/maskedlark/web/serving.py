@@ -10,6 +10,9 @@ import socket
 import sys
 import threading
 import time
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection as Pipe
 from types import FrameType
 
 import uvicorn
@@ -23,7 +26,7 @@ from maskedlark.web.config import Serving
 from maskedlark.web.connections import Connection, ConnectionLimiter
 from maskedlark.web.errors import CannotListen
 
-__all__ = ["Serving", "serve"]
+__all__ = ["Inherited", "Serving", "serve"]
 
 BACKLOG = 2048
 MAX_HEAD = 1 << 14
@@ -38,10 +41,28 @@ ENDS_WITHIN_S = 5.0
 _log = logging.getLogger(__name__)
 
 
-def serve(app: FastAPI, settings: Serving) -> None:
+@dataclass(frozen=True)
+class Inherited:
+    """What one of several processes has from its parent (see `processes`)."""
+
+    listening: socket.socket
+    place: int
+    """Its number among them, from 0."""
+    ready: Pipe
+    """Where it says that it serves, and where its metrics are."""
+
+    def announce(self, metrics: str | None) -> None:
+        """Say so, if the parent wants to know: it does once."""
+        with suppress(OSError), self.ready:
+            self.ready.send(metrics)
+
+
+def serve(app: FastAPI, settings: Serving, inherited: Inherited | None = None) -> None:
     """Serve until SIGINT or SIGTERM; requests under way are answered. Run by every service, last."""
-    with _listen(settings.host, settings.port) as listening:
-        server = _Server(app, settings)
+    if inherited and settings.metrics_port:
+        settings = settings.model_copy(update={"metrics_port": settings.metrics_port + inherited.place})
+    with inherited.listening if inherited else listen(settings.host, settings.port) as listening:
+        server = _Server(app, settings, inherited)
         # A signal to stop before it has started ends it at once, and is no failure.
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: sys.exit(0))
@@ -51,7 +72,7 @@ def serve(app: FastAPI, settings: Serving) -> None:
 class _Server(uvicorn.Server):
     """Prints its address once it listens: whoever started it reads the port there."""
 
-    def __init__(self, app: FastAPI, settings: Serving) -> None:
+    def __init__(self, app: FastAPI, settings: Serving, inherited: Inherited | None) -> None:
         config = uvicorn.Config(
             app,
             log_level="warning",
@@ -67,7 +88,7 @@ class _Server(uvicorn.Server):
         )
         super().__init__(config)
         self._state = app.state
-        self._settings = settings
+        self._settings, self._inherited = settings, inherited
         self._limiter = ConnectionLimiter(_places(settings.max_connections), settings.idle_s)
         self._secured = None
         if settings.certificate is not None and settings.certificate_key is not None:
@@ -78,12 +99,19 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to listen, with connections of ours."""
         await super().startup(sockets=[])
+        # As many as asyncio accepts at a time: of several processes, none takes all that wait.
+        at_once = BACKLOG if self._inherited is None else 1
         for each in sockets or []:
             loop = asyncio.get_running_loop()
-            self.servers.append(await loop.create_server(self._connection, sock=each, backlog=BACKLOG))
-            print(f"listening on {'https' if self._secured else 'http'}://{_name(each)}", flush=True)
-        if self._metrics is not None:
-            print(f"metrics on http://{_name(self._metrics)}", flush=True)
+            self.servers.append(await loop.create_server(self._connection, sock=each, backlog=at_once))
+            each.listen(BACKLOG)  # It has set that to the same number.
+            if self._inherited is None:
+                print(f"listening on {address(each, self._settings)}", flush=True)
+        metrics = None if self._metrics is None else f"http://{_name(self._metrics)}"
+        if self._inherited is not None:
+            self._inherited.announce(metrics)
+        elif metrics is not None:
+            print(f"metrics on {metrics}", flush=True)
 
     def handle_exit(self, sig: int, _frame: FrameType | None) -> None:
         """First signal: drain. Second: end at once, as in a power cut; nothing durable is lost."""
@@ -126,7 +154,8 @@ class _Server(uvicorn.Server):
         os._exit(1)
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int) -> socket.socket:
+    """A socket on which nothing is accepted yet."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # Name TCP explicitly: only then does asyncio send small answers at once, not up to 40 ms later.
     listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -164,6 +193,11 @@ def _places(wanted: int) -> int:
     most = max(1, hard - OTHER_FILES)
     _log.warning("only %d files may be open: max_connections is %d, not %d", hard, most, wanted)
     return most
+
+
+def address(listening: socket.socket, settings: Serving) -> str:
+    """The address of a service, as it is announced."""
+    return f"{'https' if settings.certificate else 'http'}://{_name(listening)}"
 
 
 def _name(listening: socket.socket) -> str:

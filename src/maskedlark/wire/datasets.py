@@ -161,7 +161,7 @@ def unpack(bitmap: str, parts: int) -> NDArray[np.bool_]:
 
 
 class DatasetDigest:
-    """A dataset's digest: of its origin, document, purpose, and the heads of its reports by id. Run by all."""
+    """A dataset's digest: of its origin, document, purpose, and the heads of its reports by id."""
 
     def __init__(self, origin: str, parameters: bytes, purpose: Purpose) -> None:
         self._hashed = hashlib.sha256(_DOMAIN)

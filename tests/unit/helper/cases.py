@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from maskedlark.clock import FixedClock
-from maskedlark.core.purpose import Purpose
 from maskedlark.compute.settings import ComputeSettings, open_engine
+from maskedlark.core.purpose import Purpose
 from maskedlark.helper.anchor import FileAnchor
 from maskedlark.helper.check_keys import CheckKeys
 from maskedlark.helper.dataset_context import DatasetContext
@@ -81,7 +81,9 @@ class Helper(NamedTuple):
 
 
 @contextmanager
-def helper(folder: Path, url: str, place: int = 0, now: int = NOW, workers: int = 1, shard_bytes: int = 64 << 20) -> Iterator[Helper]:
+def helper(
+    folder: Path, url: str, place: int = 0, now: int = NOW, workers: int = 1, shard_bytes: int = 64 << 20
+) -> Iterator[Helper]:
     """A helper that starts, over what an earlier one left."""
     clock, database = FixedClock(now), open_database(url)
     ledger = Ledger(database, FileAnchor(folder / "anchor"), Signer(place), clock, SystemRandomness())

@@ -1,17 +1,23 @@
 import os
 import threading
+from contextlib import closing
 
 import pytest
+from pydantic import ValidationError
+from sqlalchemy.engine import make_url
 
 from maskedlark.clock import FixedClock
-from maskedlark.helper.anchor import FileAnchor
-from maskedlark.helper.errors import DamagedAnchor
+from maskedlark.helper.anchor import FileAnchor, open_anchor
+from maskedlark.helper.database_anchor import DatabaseAnchor
+from maskedlark.helper.errors import AnchorInLedger, DamagedAnchor
 from maskedlark.ledger.errors import LedgerBehind
 from maskedlark.ledger.ledger import Ledger
 from maskedlark.ledger.rows import ChainHead
 from maskedlark.randomness import SystemRandomness
 from maskedlark.storage.engine import open_database
 from maskedlark.storage.errors import StorageUnavailable
+from tests.databases import fresh_database
+from tests.unit.helper import world
 from tests.unit.ledger import ledgers
 from tests.unit.parameters import cases
 
@@ -23,46 +29,66 @@ def files_of(folder):
     return [each for each in folder.iterdir() if not each.name.startswith(".")]
 
 
-def test_a_mark_outlives_its_writer(tmp_path):
+@pytest.fixture(params=["folder", "database"])
+def anchor(request, tmp_path):
+    """Opens the same anchor again, each time as another process would: of every kind that there is."""
+    if request.param == "folder":
+        yield lambda: FileAnchor(tmp_path / "anchor")
+        return
+    url, opened = request.getfixturevalue("postgresql_url"), []
+
+    def again():
+        opened.append(open_database(url))
+        return DatabaseAnchor(opened[-1])
+
+    yield again
+    for each in opened:
+        each.close()
+
+
+def test_a_mark_outlives_its_writer(anchor):
     for number, origin in enumerate(ORIGINS, start=1):
-        FileAnchor(tmp_path).write(origin, ChainHead(number, bytes([number]) * 32))
+        anchor().write(origin, ChainHead(number, bytes([number]) * 32))
     for number, origin in enumerate(ORIGINS, start=1):
-        assert FileAnchor(tmp_path).read(origin) == ChainHead(number, bytes([number]) * 32)
-    assert FileAnchor(tmp_path).origins() == sorted(ORIGINS)
-    assert FileAnchor(tmp_path).read("other.example") is None
+        assert anchor().read(origin) == ChainHead(number, bytes([number]) * 32)
+    assert anchor().origins() == sorted(ORIGINS)
+    assert anchor().read("other.example") is None
 
 
-def test_before_the_first_mark_there_is_none(tmp_path):
-    anchor = FileAnchor(tmp_path / "none")
-    assert anchor.origins() == []
-    assert anchor.read("ads.example") is None
+def test_before_the_first_mark_there_is_none(anchor):
+    assert anchor().origins() == []
+    assert anchor().read("ads.example") is None
 
 
-def test_it_never_goes_back(tmp_path):
-    anchor = FileAnchor(tmp_path)
-    anchor.write("ads.example", SECOND)
-    anchor.write("ads.example", FIRST)
-    assert anchor.read("ads.example") == SECOND
+def test_it_never_goes_back(anchor):
+    anchor().write("ads.example", SECOND)
+    anchor().write("ads.example", FIRST)
+    assert anchor().read("ads.example") == SECOND
 
 
-def test_of_writers_at_once_the_furthest_stays(tmp_path):
+def test_of_writers_at_once_the_furthest_stays(anchor):
     marks = [ChainHead(number, bytes([number]) * 32) for number in range(1, 25)]
-    writers = [
-        threading.Thread(target=FileAnchor(tmp_path).write, args=("ads.example", mark)) for mark in marks
-    ]
+    shared = anchor(), anchor(), anchor()
+    begin = threading.Barrier(len(marks))
+
+    def write(place, mark):
+        begin.wait(60)
+        shared[place % 3].write("ads.example", mark)
+
+    writers = [threading.Thread(target=write, args=each) for each in enumerate(marks)]
     for each in writers:
         each.start()
     for each in writers:
         each.join()
-    assert FileAnchor(tmp_path).read("ads.example") == marks[-1]
+    assert anchor().read("ads.example") == marks[-1]
 
 
-def test_two_receipts_with_one_number_are_noticed(tmp_path):
-    anchor = FileAnchor(tmp_path)
-    anchor.write("ads.example", FIRST)
-    anchor.write("ads.example", FIRST)
+def test_two_receipts_with_one_number_are_noticed(anchor):
+    anchor().write("ads.example", FIRST)
+    anchor().write("ads.example", FIRST)
     with pytest.raises(DamagedAnchor, match="two ledgers"):
-        anchor.write("ads.example", ChainHead(1, b"\3" * 32))
+        anchor().write("ads.example", ChainHead(1, b"\3" * 32))
+    assert anchor().read("ads.example") == FIRST
 
 
 @pytest.mark.parametrize(
@@ -119,14 +145,13 @@ def test_what_a_crash_leaves_behind_is_no_mark(tmp_path, monkeypatch):
     assert anchor.read("ads.example") == FIRST
 
 
-def test_a_ledger_that_was_put_back_is_behind_it(tmp_path):
+def test_a_ledger_that_was_put_back_is_behind_it(anchor, tmp_path):
     document = cases.make()
 
     def ledger(name):
         database = open_database(f"sqlite:///{tmp_path / name}")
-        anchor = FileAnchor(tmp_path / "anchor")
         return Ledger(
-            database, anchor, ledgers.Signs(), FixedClock(ledgers.NOW), SystemRandomness()
+            database, anchor(), ledgers.Signs(), FixedClock(ledgers.NOW), SystemRandomness()
         ), database
 
     first, database = ledger("ledger.sqlite")
@@ -137,3 +162,45 @@ def test_a_ledger_that_was_put_back_is_behind_it(tmp_path):
     with pytest.raises(LedgerBehind, match="never reset"):
         old.check()
     database.close()
+
+
+@pytest.mark.parametrize("change", ["number = -1", "digest = '\\x00'"])
+def test_a_damaged_row_is_not_guessed_at(postgresql_url, change):
+    with closing(open_database(postgresql_url)) as database:
+        anchor = DatabaseAnchor(database)
+        anchor.write("ads.example", SECOND)
+        with database.write() as connection:
+            connection.exec_driver_sql(f"UPDATE anchor_heads SET {change}")
+        with pytest.raises(DamagedAnchor, match="put the newest copy back"):
+            anchor.read("ads.example")
+
+
+def test_the_ledgers_own_database_is_no_place_for_it_by_whatever_name(postgresql_url, tmp_path, caplog):
+    """A copy that is put back would bring it along, and agree with itself."""
+    alias = make_url(postgresql_url).update_query_dict({"application_name": "alias"})
+    settings = world.settings(tmp_path, database=postgresql_url, anchor=_text(alias))
+    with closing(open_database(postgresql_url)) as ledger:
+        with pytest.raises(AnchorInLedger, match="Name another database"), open_anchor(settings, ledger):
+            pytest.fail("it is the same")
+        # Another database of the same server is one, and whoever puts back the whole server is told not to.
+        apart = fresh_database(postgresql_url)
+        settings = world.settings(tmp_path, database=postgresql_url, anchor=apart)
+        with open_anchor(settings, ledger) as anchor:
+            anchor.write("ads.example", FIRST)
+        assert "never put back a copy of the whole server" in caplog.text
+        with open_anchor(settings, ledger) as anchor:
+            assert anchor.read("ads.example") == FIRST
+
+
+def _text(url):
+    return url.render_as_string(hide_password=False)
+
+
+def test_a_helper_says_where_its_anchor_is(tmp_path):
+    url = "postgresql://anchors.example/one"
+    settings = world.settings(tmp_path, anchor=url)
+    assert settings.anchor_url == settings.beside(tmp_path).anchor_url == url
+    assert "anchors.example" not in repr(settings)
+    assert world.settings(tmp_path, anchor="marks").beside(tmp_path).anchor_folder == tmp_path / "marks"
+    with pytest.raises(ValidationError, match="a folder, or in a PostgreSQL database"):
+        world.settings(tmp_path, anchor="sqlite:///anchor.db")

@@ -29,3 +29,12 @@ def test_a_folder_of_an_older_release_names_nobody(tmp_path):
     assert str(FolderInUse(tmp_path, "")) == (
         f"another process runs on {tmp_path}: stop it, and try again, or give another folder"
     )
+
+
+def test_those_that_share_a_folder_keep_out_who_wants_it_alone_and_the_other_way_round(tmp_path):
+    one, two = (only_process(tmp_path, shared=True) for _ in range(2))
+    with one, two, pytest.raises(FolderInUse, match="another process runs on"), only_process(tmp_path):
+        pytest.fail("it is shared")
+    held, named = only_process(tmp_path), pytest.raises(FolderInUse, match=f"{os.getpid()}")
+    with held, named, only_process(tmp_path, shared=True):
+        pytest.fail("it is held")

@@ -63,7 +63,9 @@ def kept(names_: list[str], ids: np.ndarray) -> KeptRecords:
     return KeptRecords(AggregateRecords(ids, keys, shares), heads)
 
 
-def cut(files: DatasetFiles, declared, pieces: list[KeptRecords], shards: int, often: bool = False) -> Contents:
+def cut(
+    files: DatasetFiles, declared, pieces: list[KeptRecords], shards: int, often: bool = False
+) -> Contents:
     """A dataset in about this many shards. `often`: pieces are written after every chunk."""
     ids = [each.heads[:, :ID_BYTES] for each in pieces]
     writer = RangeWriter(files, declared, sharding.ranges(ids, sum(map(len, ids)), shards))
@@ -259,8 +261,8 @@ def test_sealed_files_tell_nothing_and_stay_where_they_are(tmp_path):
     files = SealedFiles(f"file://{tmp_path}", key_of(b"secret")).within("1")
     files.make()
     secret = b"\7" * 4096
-    files.write("a", lambda file: file.write(secret) and None)
-    files.write("b", lambda file: file.write(secret) and None)
+    files.write("a", lambda file: file.write(secret))
+    files.write("b", lambda file: file.write(secret))
     stored = (tmp_path / "1" / "a").read_bytes()
     assert secret[:16] not in stored
     assert stored != (tmp_path / "1" / "b").read_bytes(), "equal content does not show"

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -219,7 +220,7 @@ def test_more_than_the_room_of_a_shard_is_computed_all_the_same():
 
 def test_rows_that_do_not_count_add_nothing():
     own = shards.ShardRows(Held(0, records(5)), np.array([3, 1]), np.array([True, False]))
-    found = shards.over(shards.Computation(Echo()), own)
+    found: Any = shards.over(shards.Computation(Echo()), [own])  # type: ignore[arg-type]
     assert found.features[:, 0].tolist() == [3, 1]
     assert found.shares.tolist() == [[6, 7], [0, 0]]
 

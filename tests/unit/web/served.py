@@ -18,7 +18,8 @@ from prometheus_client import CollectorRegistry, Counter
 
 from maskedlark.web import answers, body, health
 from maskedlark.web.errors import CannotServe
-from maskedlark.web.serving import Serving, serve
+from maskedlark.web.processes import supervise
+from maskedlark.web.serving import Inherited, Serving, serve
 
 HOST = "127.0.0.1"
 
@@ -31,6 +32,10 @@ def app() -> FastAPI:
     made.include_router(health.router(lambda: None))
     made.state.metrics = CollectorRegistry()
     Counter("served", "For the test to find.", registry=made.state.metrics)
+
+    @made.get("/pid")
+    async def pid() -> Response:
+        return Response(str(os.getpid()))
 
     @made.get("/big/{size}")
     async def big(size: int) -> Response:
@@ -127,8 +132,19 @@ def rest(connection: socket.socket) -> bytes:
         return b""
 
 
+def child(settings: Serving, inherited: Inherited) -> None:
+    """One of several processes."""
+    try:
+        serve(app(), settings, inherited)
+    except CannotServe as error:
+        sys.exit(f"{type(error).__name__}: {error}")
+
+
 if __name__ == "__main__":
     try:
-        serve(app(), Serving.model_validate_json(sys.argv[1]))
+        wanted = Serving.model_validate_json(sys.argv[1])
+        if wanted.processes > 1:
+            sys.exit(supervise(wanted, partial(child, wanted)))
+        serve(app(), wanted)
     except CannotServe as error:
         sys.exit(f"{type(error).__name__}: {error}")
