@@ -62,7 +62,7 @@ def _measure(
     name: str, sizes: tuple[int, ...], batch: int, progress: Callable[[str], None]
 ) -> dict[str, float]:
     rng = np.random.default_rng(0)
-    network = _network(sizes)
+    network = network_of(sizes)
     parameters = {
         entry.name: rng.uniform(-1, 1, entry.shape) / np.sqrt(entry.shape[-1]) for entry in network.parameters
     }
@@ -95,7 +95,8 @@ def _medians_ms(steps: dict[str, Callable[[], object]]) -> dict[str, float]:
     return {what: statistics.median(own) for what, own in times.items()}
 
 
-def _network(sizes: tuple[int, ...]) -> Network:
+def network_of(sizes: tuple[int, ...]) -> Network:
+    """Linear layers of these sizes, with ReLU between them, and the loss for the last."""
     loss: Loss = BinaryCrossEntropy() if sizes[-1] == 1 else SoftmaxCrossEntropy(sizes[-1])
     layers = [
         Layer(Linear(f"w{k}", f"b{k}", sizes[k], sizes[k + 1]), Relu() if k else None)

@@ -13,11 +13,16 @@ from maskedlark.core.purpose import Purpose
 from maskedlark.core.records import AggregateRecords, Coded
 from maskedlark.functions.function import Query, Table
 from maskedlark.functions.sums import Sums
-from maskedlark.helper.columns import MeasuredWriter
-from maskedlark.helper.freezing import FrozenDataset
+from maskedlark.helper import sharding
+from maskedlark.helper.chunk_file import KeptRecords
+from maskedlark.helper.columns import Contents
+from maskedlark.helper.dataset_files import LocalFiles
+from maskedlark.helper.sharding import Range, RangeWriter, Sorting
+from maskedlark.helper.shards import FrozenDataset
 from maskedlark.parameters.document import Document
 from maskedlark.randomness import SystemRandomness
 from maskedlark.wire.datasets import PARTS
+from maskedlark.wire.report import HEAD_BYTES
 from tests.unit.parameters.cases import make
 
 RECORDS, GROUPS, ROUNDS = 1_000_000, 10_000, 21
@@ -73,7 +78,8 @@ def _write(
 ) -> tuple[FrozenDataset, np.ndarray]:
     """A frozen dataset as freezing writes it, chunk after chunk; and the other helper's shares of it."""
     rng = SystemRandomness()
-    writer = MeasuredWriter(folder, document.measure)
+    files, heads = LocalFiles(folder), np.zeros((PARTS, HEAD_BYTES), np.uint8)
+    writer = RangeWriter(files, document.measure, sharding.ranges([], 0, 1))
     secrets = np.stack([np.ones(RECORDS, np.int64), *clear.values()], axis=1)
     mask = rng.below(field.P, secrets.size).reshape(secrets.shape)
     shares, names = field.subtract(secrets, mask), _names()
@@ -82,9 +88,13 @@ def _write(
         entries, codes = np.unique(group[some], return_inverse=True)
         coded = Coded(codes.astype(np.int32), tuple(names[entry] for entry in entries))
         ids = sharing.random_rows(len(codes), sharing.ID_BYTES, rng)
-        writer.append(AggregateRecords(ids, {"campaign": coded}, shares[some]))
-    contents = writer.close()
-    return FrozenDataset(bytes(32), document, Purpose.AGGREGATE, 1 << 40, folder, contents), mask
+        records = AggregateRecords(ids, {"campaign": coded}, shares[some])
+        writer.append(KeptRecords(records, heads[: len(codes)]))
+    writer.flush()
+    entries_file, ranks = sharding.write_entries(files, writer)
+    shard = sharding.sort_range(Sorting(files, document.measure, ranks), Range(0, tuple(writer.pieces[0])))
+    contents = Contents(shards=(shard,), files=entries_file)
+    return FrozenDataset(bytes(32), document, Purpose.AGGREGATE, 1 << 40, files, contents), mask
 
 
 def _share(question: Query, dataset: FrozenDataset) -> Table:

@@ -358,7 +358,7 @@ def _write_settings(path: Path, service: str, workers: int) -> None:
 name = "{NAME}"
 address = "http://127.0.0.1"
 folder = "state"
-workers = {workers}
+compute.workers = {workers}
 parameter_service = "{service}"
 service_key = "{SERVICE_KEY.verifying.public.hex()}"
 [origins]

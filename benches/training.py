@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -41,7 +42,7 @@ from maskedlark.dp import mechanisms
 from maskedlark.functions.gradient import GradientSteps
 from maskedlark.ledger.receipt import ClosedReceipt, OpenedReceipt
 from maskedlark.randomness import SystemRandomness
-from maskedlark.release import zero_sum
+from maskedlark.release import shards, zero_sum
 from maskedlark.release.parts import Batches
 from maskedlark.simulate.cluster import LocalCluster, local_cluster
 from maskedlark.training.client import Client
@@ -252,6 +253,20 @@ def _steps(training: Training) -> _Steps:
             yield
 
 
+@dataclass(frozen=True, eq=False)
+class _Held:
+    """Records in memory, as a shard."""
+
+    held: TrainingRecords
+
+    def __len__(self) -> int:
+        return len(self.held)
+
+    def records(self) -> TrainingRecords:
+        """All of them."""
+        return self.held
+
+
 class _Alone:
     """One helper's steps, in this process: what `StepDesk.answer` does, but for the database."""
 
@@ -271,8 +286,8 @@ class _Alone:
         start = time.perf_counter()
         question = self._steps.at(body, self._seed)
         (column,) = question.columns
-        work = self._batches.work(number)
-        (table,) = question.share([work.only_counted(work.gather([self._records]))], 1)
+        (rows,) = self._batches.work(number).cut([[_Held(self._records)]], SystemRandomness())
+        (table,) = question.tables([shards.over(shards.Computation(question), [rows])], 1)
         share = np.ascontiguousarray(table.shares[0][0])
         seed = self._seed[:-8] + number.to_bytes(8, "big")
         noise = mechanisms.draw("gaussian", NOISE, column.sensitivity, seed, share.size)

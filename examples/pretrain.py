@@ -133,7 +133,7 @@ def measured(model: nn.Sequential, data: Split) -> str:
     return f"accuracy {(chances.argmax(axis=1) == data.test_labels).mean():.2%}"
 
 
-def main(which: str) -> None:
+def main(which: str, steps: int = 1000) -> None:
     """Pretrain, ask once for every ε, train a student, and compare with the truth."""
     torch.manual_seed(0)
     images = which == "images"
@@ -141,9 +141,9 @@ def main(which: str) -> None:
     rows, started = data.features, time.perf_counter()
     spaces: dict[str, nn.Module | maps.Map] = {}
     if images:
-        spaces["learnt"] = pretrain(rows, distort_images, (1024, 64), steps=1000)
+        spaces["learnt"] = pretrain(rows, distort_images, (1024, 64), steps)
     else:
-        spaces["learnt"] = pretrain(rows, distort_table, (256, 32), steps=1000)
+        spaces["learnt"] = pretrain(rows, distort_table, (256, 32), steps)
         spaces["buckets"] = maps.fit(rows, [f"byte {place}" for place in range(rows.shape[1])], "buckets")
     print(f"features learnt in {time.perf_counter() - started:.0f} s on {DEVICE}")
     client = helpers(data, classes)
@@ -160,4 +160,6 @@ def main(which: str) -> None:
 
 
 if __name__ == "__main__":
+    if sys.argv[1:] not in (["images"], ["table"]):
+        sys.exit("python -m examples.pretrain images, or table")
     main(sys.argv[1])

@@ -1,4 +1,4 @@
-"""Time as an argument: nothing below the command line reads the system clock."""
+"""Time as an argument: only commands, local clusters and `Client.from_config` take the machine's clock."""
 
 import time
 from dataclasses import dataclass

@@ -1,14 +1,16 @@
 """The root of all errors raised on purpose, those that more than one package raises, and their tree.
 
-    MaskedLarkError: AskedBefore, BadBackup, BadChecks, BadConfig, BadKeyFile, BadReceipt, BadRequest,
-        BadRun, BadSeed, BadSignature, BelowFloor, BodyCutOff, BodyTooLarge, BodyTooSlow, BrokenChain,
-        Busy, CannotServe, ClockLeapt, CorruptCache, DamagedDataset, DatasetChanged, DatasetRefused,
-        DecodeError, Expired, FieldOverflow, FolderInUse, HelperAway, HelpersDiffer, InexactDevice,
-        IngestInterrupted, InvalidDocument, LedgerBehind, LimitReached, LockHeld, NeedsPandas,
+    MaskedLarkError: AskedBefore, BadBackup, BadChecks, BadConfig, BadEngine, BadKeyFile, BadReceipt,
+        BadRequest, BadRun, BadSeed, BadSignature, BelowFloor, BodyCutOff, BodyTooLarge, BodyTooSlow,
+        BrokenChain, Busy, CannotServe, ClockLeapt, CorruptCache, DamagedDataset, DatasetChanged,
+        DatasetRefused, DecodeError, Expired, FieldOverflow, FolderInUse, HelperAway, HelpersDiffer,
+        InexactDevice, IngestInterrupted, InvalidDocument, LedgerBehind, LimitReached, NeedsPandas,
         NoCheckSecret, NoClone, NoReceiptKey, NoValidKey, NotDeclared, NotMersenne, NotOurs, NotThere,
         OtherRun, OtherSimulation, OutsidePolicy, ReceiptsMissing, Refused, ReleaseRefused,
         RequestRefused, RunInUse, ServiceAway, StorageUnavailable, StrangeAnswer, UnknownRequest,
-        UnknownSchema, UnsupportedDatabase, UnusedDatabase, UploadRefused, WeakKey, WrongContentType
+        UnknownSchema, UnsupportedDatabase, UnusedDatabase, UploadRefused, WeakKey, WorkFailed,
+        WorkersLost, WrongContentType
+    BadEngine: ClusterAway, ClusterTaken, ClusterTooSmall, NotAuthenticated, OtherVersion, RayMissing
     BadKeyFile: NoKeys
     BadSeed: BadCheckKey
     BrokenChain: Forked, RolledBack
@@ -44,6 +46,7 @@ The others are defined where they are raised: in the `errors.py` of a package, o
 A message never holds a secret: no share, mask, label, value or payload byte.
 """
 
+import copyreg
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
@@ -55,6 +58,10 @@ class MaskedLarkError(Exception):
     _facts: Mapping[str, Any] = MappingProxyType({})
     is_retried = False
     """Whether the same request was sent before and went unanswered: what this error refuses may be done."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled by content: a class may take other arguments than its message."""
+        return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
 
     def facts(self) -> Mapping[str, Any]:
         """What a program should learn besides the message: JSON values, and no secret."""

@@ -53,6 +53,7 @@ from maskedlark.adserver.remote_helper import Connections, RemoteHelper
 from maskedlark.adserver.report_store import ChunkStart, Selection
 from maskedlark.browser.population import Population
 from maskedlark.clock import Clock
+from maskedlark.compute.engine import SerialEngine
 from maskedlark.core import sharing, validity
 from maskedlark.core.batches import SEED_BYTES
 from maskedlark.core.declared import Measure, Model
@@ -70,7 +71,7 @@ from maskedlark.ledger.receipt import SignedReceipt
 from maskedlark.ledger.sessions import Sessions
 from maskedlark.parameters.document import Document
 from maskedlark.parameters.drafting import draft
-from maskedlark.randomness import Randomness
+from maskedlark.randomness import Randomness, SystemRandomness
 from maskedlark.release.kept_answers import KeptAnswers
 from maskedlark.release.messages import Explanation, RecordCounts, Request, SessionRequest
 from maskedlark.release.release import Release
@@ -145,9 +146,22 @@ class FrozenDataset:
         """The number of records of this model."""
         return len(self.held[tag]) if tag in self.held else 0
 
-    def records(self, tag: str | None) -> Records:
-        """The columns and shares of this model."""
-        return self.held[tag]
+    def shards(self, tag: str | None) -> list["_Held"]:
+        """The columns and shares of this model, in one shard."""
+        return [_Held(self.held[tag])] if tag in self.held else []
+
+
+@dataclass(frozen=True, repr=False)
+class _Held:
+    """Records in memory, as a shard."""
+
+    held: Records
+
+    def __len__(self) -> int:
+        return len(self.held)
+
+    def records(self) -> Records:
+        return self.held
 
 
 class LocalHelper(RemoteHelper):
@@ -170,7 +184,8 @@ class LocalHelper(RemoteHelper):
     def start(self, functions: Mapping[str, AnyFunction]) -> None:
         """Make the release pipeline as the helper service does, on top of existing state."""
         kept, seeds = KeptAnswers(self._folder / "answers"), lambda _, digest: self._seeds[digest]
-        self.releases = Release(self.name, self.ledger, functions, seeds, self.find, kept)
+        own = self.name, self.ledger, functions, seeds, self.find, kept
+        self.releases = Release(*own, SerialEngine(), SystemRandomness())
 
     def opener(self, purpose: Purpose) -> Opener:
         """The opener of its parts of reports."""

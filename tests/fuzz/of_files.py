@@ -28,6 +28,7 @@ from maskedlark.features.errors import NotAnEncoder, TableDoesNotFit
 from maskedlark.helper import backup, chunk_file, keyring
 from maskedlark.helper import config as helper_config
 from maskedlark.helper.anchor import FileAnchor
+from maskedlark.helper.dataset_files import LocalFiles, SealedFiles
 from maskedlark.helper.errors import BadBackup, DamagedAnchor, DamagedDataset
 from maskedlark.helper.keyring import Keyring
 from maskedlark.ledger.errors import BadReceipt
@@ -180,7 +181,7 @@ def _helper() -> list[Decoder]:
     for number, vector in enumerate(CHOSEN):
         opener = _opener(number)
         opened = decrypt_parts(opener, part_of(number) * 3)
-        name = chunk_file.write(_folder() / "chunks", opened)
+        name = chunk_file.write(LocalFiles(_folder() / "chunks"), opened)
         found.append(
             Decoder(
                 f"chunk file to {vector['purpose']} {number}",
@@ -192,15 +193,35 @@ def _helper() -> list[Decoder]:
             )
         )
     checked = replace(opened, checks=np.ones((len(opened.heads), 2), np.int64))
-    name = chunk_file.write(_folder() / "chunks", checked)
+    name = chunk_file.write(LocalFiles(_folder() / "chunks"), checked)
     found.append(
         Decoder(
             "numbers in a chunk file",
             ("helper.chunk_file.read_checks", "helper.chunk_file._reading"),
             ((_folder() / "chunks" / name).read_bytes(),),
-            _in_file(
-                "chunks/checked", lambda path: chunk_file.read_checks(path, np.array([True, False, True]))
-            ),
+            _in_file("chunks/checked", _checks),
+            (DamagedDataset,),
+            weight=0.05,
+        )
+    )
+    found.append(
+        Decoder(
+            "ids in a chunk file",
+            ("helper.chunk_file.read_ids", "helper.chunk_file._reading"),
+            ((_folder() / "chunks" / name).read_bytes(),),
+            _in_file("chunks/ids", _ids),
+            (DamagedDataset,),
+            weight=0.05,
+        )
+    )
+    sealed = SealedFiles(f"file://{_folder()}/chunks", bytes(32))
+    sealed.write("sealed", lambda file: file.write(b"columns"))
+    found.append(
+        Decoder(
+            "a sealed file",
+            ("helper.dataset_files.SealedFiles._read", "helper.dataset_files.SealedFiles.open"),
+            ((_folder() / "chunks" / "sealed").read_bytes(),),
+            _in_file("chunks/sealed", _sealed),
             (DamagedDataset,),
             weight=0.05,
         )
@@ -210,7 +231,20 @@ def _helper() -> list[Decoder]:
 
 def _chunk(declared: tuple[Measure | Model, ...], path: Path) -> object:
     models = {each.tag: each for each in declared if isinstance(each, Model)}
-    return chunk_file.read(path, np.array([True, False, True]), models)
+    return chunk_file.read(LocalFiles(path.parent), path.name, np.array([True, False, True]), models)
+
+
+def _checks(path: Path) -> object:
+    return chunk_file.read_checks(LocalFiles(path.parent), path.name, np.array([True, False, True]))
+
+
+def _ids(path: Path) -> object:
+    return chunk_file.read_ids(LocalFiles(path.parent), path.name, np.array([True, False, True]))
+
+
+def _sealed(path: Path) -> object:
+    with SealedFiles(f"file://{path.parent}", bytes(32)).open(path.name) as file:
+        return file.read()
 
 
 DRAFT = f"""
@@ -236,7 +270,7 @@ folder = "state"
 address = "https://helper-0.example"
 parameter_service = "http://127.0.0.1:8000"
 service_key = "{SERVICE_KEY.verifying.public.hex()}"
-workers = 2
+compute.workers = 2
 [origins]
 "ads.example" = "{DOCUMENT_KEY.verifying.public.hex()}"
 [policy]

@@ -16,6 +16,7 @@ from maskedlark.exact.errors import ModelDoesNotFit
 from maskedlark.functions.cells import Cells
 from maskedlark.functions.model import describe
 from maskedlark.helper import chunk_file
+from maskedlark.helper.dataset_files import LocalFiles
 from maskedlark.helper.errors import DamagedDataset
 from maskedlark.parameter_service import config
 from maskedlark.parameters.drafting import draft
@@ -41,7 +42,7 @@ DIGITS = "0x" + "f" * 5000
 @pytest.fixture
 def chunk(tmp_path: Path) -> Path:
     """The file of a chunk with three records of a model."""
-    return tmp_path / chunk_file.write(tmp_path, decrypt_parts(_opener(0), part_of(0) * 3))
+    return tmp_path / chunk_file.write(LocalFiles(tmp_path), decrypt_parts(_opener(0), part_of(0) * 3))
 
 
 def change_directory(path: Path, at: int, byte: int) -> None:
@@ -59,10 +60,10 @@ def change_directory(path: Path, at: int, byte: int) -> None:
 def test_a_chunk_whose_directory_changed_is_damaged(chunk, at, byte):
     declared: Any = _opener(0).layout.declared[0]
     kept = np.ones(3, np.bool_)
-    chunk_file.read(chunk, kept, {declared.tag: declared})
+    chunk_file.read(LocalFiles(chunk.parent), chunk.name, kept, {declared.tag: declared})
     change_directory(chunk, at, byte)
     with pytest.raises(DamagedDataset, match="damaged"):
-        chunk_file.read(chunk, kept, {declared.tag: declared})
+        chunk_file.read(LocalFiles(chunk.parent), chunk.name, kept, {declared.tag: declared})
 
 
 def test_a_chunk_that_lacks_an_array_is_damaged(chunk):
@@ -73,7 +74,7 @@ def test_a_chunk_that_lacks_an_array_is_damaged(chunk):
     assert "0-shares.npy" not in zipfile.ZipFile(chunk).namelist()
     declared: Any = _opener(0).layout.declared[0]
     with pytest.raises(DamagedDataset, match="damaged"):
-        chunk_file.read(chunk, np.ones(3, np.bool_), {declared.tag: declared})
+        chunk_file.read(LocalFiles(chunk.parent), chunk.name, np.ones(3, np.bool_), {declared.tag: declared})
 
 
 @pytest.mark.parametrize(

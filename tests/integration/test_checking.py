@@ -3,6 +3,7 @@
 Real helpers over HTTP, without a socket; what the ad server or a helper does against them is done here.
 """
 
+import shutil
 from unittest import mock
 
 import numpy as np
@@ -11,9 +12,13 @@ import pytest
 from maskedlark.core.field import P
 from maskedlark.core.purpose import Purpose
 from maskedlark.errors import MaskedLarkError, WrongLength
+from maskedlark.helper import backup
 from maskedlark.helper.check_keys import CheckKeys
+from maskedlark.helper.recovery import RecoveryOptions, recover
+from maskedlark.ledger.errors import LedgerBehind
 from maskedlark.ledger.ledger import Ledger
 from maskedlark.ledger.receipt import FrozenReceipt, decode
+from maskedlark.randomness import SystemRandomness
 from maskedlark.release import check_messages, shared_seed
 from maskedlark.release.errors import BadCheckKey, BadChecks
 from maskedlark.web.errors import AlreadyFrozen, ChunkUnchecked, NoCheckKey, NotAccepted, UnknownDataset
@@ -291,6 +296,34 @@ def test_a_second_key_would_give_a_second_point_and_is_refused(tmp_path):
     (tmp_path / "ours").mkdir()
     with rig(tmp_path / "ours", 2) as at, pytest.raises(BadCheckKey, match="another check key is pinned"):
         two_points(at)
+
+
+@pytest.mark.parametrize("pinned", [False, True])
+def test_a_helper_that_was_put_back_publishes_the_same_numbers_or_none(tmp_path, pinned):
+    """Its backup is older than the numbers, or than the pin too; the first helper has another key for it."""
+    with rig(tmp_path, 2) as at:
+        second, clock = at.helpers[1], at.world.clock
+        config, reports = second.config(), at.measured(COUNT)
+        sending = at.sending(reports)
+        if pinned:
+            sending.relay_key()
+        backup.back_up(config, tmp_path / "backup", clock, with_keys=True)
+        before = numbers(sending.sent()[1])
+        receipts = second.service.ledger.receipts(at.adserver.origin)
+        second.end()
+        for name in ("database", "columns", "parameters", "keys"):
+            shutil.rmtree(config.folder / name)
+        backup.put_back(config, tmp_path / "backup")
+        with pytest.raises(LedgerBehind):
+            second.start()
+        recover(config, receipts, RecoveryOptions(), lambda _: [], clock, SystemRandomness())
+        second.start()
+        path = f"/v2/check-keys/{at.document.digest.hex()}/message"
+        with pytest.raises(BadCheckKey, match="another check key is pinned"):
+            at.remote(second).post(path, key_message(at, b"2" * 32), JSON_TYPE)
+        found = numbers(at.sending(reports).sent()[1])
+        # Where receipts were put back, nobody knows which reports it had: none of that time is taken.
+        assert found == (before if pinned else {})
 
 
 def test_honest_helpers_that_were_given_two_keys_freeze_nothing(tmp_path):

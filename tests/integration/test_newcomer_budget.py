@@ -105,6 +105,17 @@ def test_two_trainings_of_different_seeds_and_an_evaluation(spent):
     assert "against everybody" in evaluated
 
 
+def test_what_was_trained_and_evaluated_is_typed_again_and_says_that_it_costs_nothing(world):
+    """The figures of a plan are those of a first run: whoever types it twice must not think it is charged."""
+    run, before = world.folder / "train.toml", budget(world)
+    assert "it carries on, and costs nothing more" in typed("train", run, "--plan").output
+    assert "already trained 60 steps; nothing was charged" in typed("train", run).output
+    assert "answered before: it is shown again, and costs nothing" in typed("evaluate", run, "--plan").output
+    assert "already evaluated: nothing was charged" in typed("evaluate", run).output
+    assert json.loads(typed("train", run, "--plan", "--json").stdout)["was_charged"]
+    assert budget(world) == before
+
+
 @pytest.mark.long
 def test_what_readme_and_tutorial_type_fits_twice(tmp_path):
     """At all defaults: query, fit, evaluate; train, evaluate. The second training has another seed."""
@@ -114,7 +125,8 @@ def test_what_readme_and_tutorial_type_fits_twice(tmp_path):
         for more, run in runs.items():
             query(world, *more)
             for words in (("fit", "--explain"), ("fit",), ("evaluate",)):
-                typed(words[0], world.folder / "run.toml", *words[1:])
+                said = typed(words[0], world.folder / "run.toml", *words[1:]).output
+                assert ("costs nothing" in said or "nothing was charged" in said) is bool(more)
             for words in (("train", "--plan"), ("train",), ("evaluate",)):
                 typed(words[0], run, *words[1:])
         kinds = [each["what"] for each in budget(world)["entries"]]

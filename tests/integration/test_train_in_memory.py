@@ -18,7 +18,9 @@ from maskedlark.exact.losses import BinaryCrossEntropy, SoftmaxCrossEntropy
 from maskedlark.exact.network import Network
 from maskedlark.exact.quantise import calibrate, quantise
 from maskedlark.randomness import FixedRandomness
+from maskedlark.training.precision import choose
 from tests.unit.exact.models import dense, float_gradient, random_parameters
+from tests.unit.training.cases import TAG, document
 
 MNIST = Path(__file__).resolve().parents[2] / ".." / "shared" / "data" / "mnist"
 
@@ -97,6 +99,42 @@ def test_wbcd_through_two_helpers_equals_local_training(seed: int) -> None:
         right.append(int(((logits(network, found, x[500:])[:, 0] > 0) == y[500:]).sum()))
     assert right[0] >= 62
     assert abs(right[0] - right[1]) <= 1
+
+
+def log_losses(network: Network, step: Step, x: np.ndarray, y: np.ndarray, batches: int) -> np.ndarray:
+    """The mean log-loss over all records before each step of gradient descent."""
+    start, found, rng = random_parameters(network, 3), [], np.random.default_rng(4)
+    theta = np.concatenate([start[entry.name].ravel() for entry in network.parameters])
+    for _ in range(batches):
+        parameters = by_name(network, theta)
+        z = logits(network, parameters, x)[:, 0]
+        found.append(float(np.mean(np.logaddexp(0, z) - y * z)))
+        chosen = rng.choice(len(x), 200, replace=False)
+        theta = theta - 1.0 * step(parameters, chosen) / len(chosen)
+    return np.array(found)
+
+
+@pytest.mark.parametrize(("records", "fraction", "apart"), [(100_000, 19, 0.002), (100_000_000, 9, 0.006)])
+def test_a_wide_network_learns_at_the_planned_precision_as_in_floats(
+    records: int, fraction: int, apart: float
+) -> None:
+    """The fraction is planned for steps of so many records; the run itself takes few."""
+    network, rng = dense((100, 128, 64, 1), BinaryCrossEntropy()), np.random.default_rng(5)
+    x = np.where(rng.random((2000, 100)) < 0.1, 255, 0).astype(np.uint8)
+    y = (x / 256 @ rng.normal(0, 2, 100) > rng.normal(0, 1, 2000)).astype(np.int64)
+    declared = {"tag": TAG, "columns": [{"kind": "bytes", "count": 100}], "labels": [{"kind": "binary"}]}
+    under = document(models=[{**declared, "gradient_bound": 1.0}])
+    clip = choose(under, TAG, network, bits=8, noise=1.0, records=records, fraction=None, depth=None)
+    assert clip.fraction == fraction
+    curves = [
+        log_losses(network, step, x, y, 60)
+        for step in (
+            masked_step(network, LabelSpace.binary(), x, y, clip),
+            float_step(network, x, y, clip),
+        )
+    ]
+    assert curves[1][-1] < curves[1][0] - 0.15
+    assert np.abs(curves[0] - curves[1]).max() < apart
 
 
 def read_mnist(name: str, kind: str, header: int) -> np.ndarray:

@@ -91,6 +91,20 @@ MUTANTS = (
         "tests/unit/release/test_release.py",
     ),
     Mutant(
+        "the field: a step's sum is bounded by its largest batch",
+        SOURCE + "dp/sampling.py",
+        "sum(-(-size // (self.batches or 1)) for size in sizes)",
+        "sum(size // (self.batches or 1) for size in sizes)",
+        "tests/unit/release/test_parts.py",
+    ),
+    Mutant(
+        "a session: is planned for all weights that it may come to, not for its first",
+        SOURCE + "exact/quantise.py",
+        "zeros = {entry.name: np.zeros(entry.shape) for",
+        "zeros = {entry.name: np.full(entry.shape, 9.0) for",
+        "tests/unit/training/test_precision.py",
+    ),
+    Mutant(
         "a dataset: too large for a release is not frozen",
         SOURCE + "helper/freezing.py",
         "check_size(merged.contents, document)",
@@ -281,9 +295,9 @@ MUTANTS = (
     ),
     Mutant(
         "a dataset: its records lie in the order of their ids",
-        HELPER + "columns.py",
-        'return np.argsort(np.ascontiguousarray(rows).view(f"S{rows.shape[1]}").ravel())',
-        "return np.arange(len(rows))",
+        HELPER + "sharding.py",
+        "return np.argsort(names(ids))",
+        "return np.arange(len(ids))",
         "tests/unit/helper/test_datasets.py",
     ),
     Mutant(
@@ -786,8 +800,8 @@ MUTANTS = (
     Mutant(
         "a cell: says how many records it has",
         SOURCE + "functions/cells.py",
-        "minlength=len(total))",
-        "minlength=len(total)) + k",
+        "np.bincount(cells, minlength=count)",
+        "np.bincount(cells, minlength=count) + 1",
         "tests/unit/release/test_cells.py",
     ),
     Mutant(

@@ -174,7 +174,7 @@ class Helper(Party):
                 "max_coalition": {"epsilon": 100, "delta": 1e-3},
                 "min_k": 1,
             },
-            "workers": 1,
+            "compute": {"workers": 1},
             "keep_days": 5,
             "database": self.server,
         }

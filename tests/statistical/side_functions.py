@@ -18,14 +18,14 @@ class Leaky(Sums):
     def ask(self, document, arguments):
         asked = super().ask(document, arguments)
         assert isinstance(asked, SumsQuery)
-        return _LeakyQuery(asked.document, asked.arguments)
+        return _LeakyQuery(**vars(asked))
 
 
 class _LeakyQuery(SumsQuery):
-    def share(self, datasets, k):
-        if sum(parity(each.shares) for each in datasets if isinstance(each, AggregateRecords)) % 2:
+    def over(self, records, device="cpu"):
+        if isinstance(records, AggregateRecords) and parity(records.shares):
             time.sleep(LEAK_S)
-        return super().share(datasets, k)
+        return super().over(records, device)
 
 
 class Loud(Sums):
@@ -36,14 +36,13 @@ class Loud(Sums):
     def ask(self, document, arguments):
         asked = super().ask(document, arguments)
         assert isinstance(asked, SumsQuery)
-        return _LoudQuery(asked.document, asked.arguments)
+        return _LoudQuery(**vars(asked))
 
 
 class _LoudQuery(SumsQuery):
-    def share(self, datasets, k):
-        raise ValueError(
-            [(each.keys, each.shares) for each in datasets if isinstance(each, AggregateRecords)]
-        )
+    def over(self, records, device="cpu"):
+        assert isinstance(records, AggregateRecords)
+        raise ValueError(records.keys, records.shares)
 
 
 def parity(shares: np.ndarray) -> int:

@@ -26,7 +26,7 @@ from maskedlark.ledger.receipt import OpenedReceipt
 from maskedlark.ledger.sessions import noise_seed
 from maskedlark.parameters.document import Document
 from maskedlark.randomness import FixedRandomness, Randomness
-from maskedlark.release import parts
+from maskedlark.release import shards
 from maskedlark.release.messages import SessionRequest
 from maskedlark.release.session import body_digest
 from maskedlark.workflow import Workflow
@@ -119,7 +119,7 @@ class Desks:
         steps = Gradient().begin(self.document, TAG, model.describe(network).model_dump())
         question = steps.at(weights.encode(quantised), b"")
         assert isinstance(question, GradientQuery)
-        shares = [question.share([held.records(TAG)], 1)[0].shares[0][0] for held in self.held]
+        shares = [question.share([held.held[TAG]], 1)[0].shares[0][0] for held in self.held]
         return lift(network, quantised, question.clipping, sharing.combine(shares))
 
     def noise_of(self, helper: int) -> np.ndarray:
@@ -188,6 +188,6 @@ def desks(
         bounds = [0, *ends, len(rows)]
         digests = [bytes([DIGEST[0] + place]) * 32 for place in range(len(bounds) - 1)]
         for digest, both in zip(digests, pairwise(bounds), strict=True):
-            cut = [{TAG: parts.take(each, np.arange(*both))} for each in whole]
+            cut = [{TAG: shards.take(each, np.arange(*both))} for each in whole]
             way.hold(digest.hex(), Purpose.TRAIN, cut, digest, SEED)
         yield Desks(way, folder, digests)

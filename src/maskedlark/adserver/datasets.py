@@ -148,7 +148,8 @@ class QueryableDatasets:
         return any(each.state == "expired" for each in states)
 
     def _named(self, names: Sequence[str]) -> list[Dataset]:
-        chosen = [known(self.datasets, name) for name in dict.fromkeys(names)]
+        listed = [names] if isinstance(names, str) else dict.fromkeys(names)
+        chosen = [known(self.datasets, name) for name in listed]
         if not chosen:
             raise NotFrozen("name at least one dataset, or none for all that are frozen")
         for each in chosen:

@@ -20,6 +20,7 @@ from pydantic import ValidationError
 
 from maskedlark.adserver.combining import Answered, combine
 from maskedlark.adserver.errors import HelpersDiffer
+from maskedlark.adserver.query_arguments import check_cost
 from maskedlark.adserver.receipt_store import ReceiptStore
 from maskedlark.adserver.remote_helper import Connections, RemoteHelper, at_once
 from maskedlark.adserver.requests import Requests, RequestState, StoredRequest
@@ -162,8 +163,7 @@ class Queries:
 
     def _noise(self, spec: QuerySpec) -> float:
         floor = spec.mechanism.noise_floor
-        if spec.noise is not None and spec.epsilon is not None:
-            raise BadArguments("give the noise or what it may cost, not both: one follows from the other")
+        check_cost(spec.noise, spec.epsilon)
         if spec.epsilon is not None:
             return max(floor, self._noise_for(spec, spec.epsilon))
         noise = floor if spec.noise is None else spec.noise

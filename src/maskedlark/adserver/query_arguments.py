@@ -1,7 +1,9 @@
-"""Values, groupings and filters as an analyst writes them -> the arguments of `sums`."""
+"""What an analyst writes: values, groupings and filters -> the arguments of `sums`; and what it may cost."""
 
+import math
 import operator
 from collections.abc import Iterable, Mapping, Sequence
+from numbers import Real
 from typing import Any, NamedTuple, TypedDict
 
 from maskedlark.core.records import Entry
@@ -33,6 +35,20 @@ class Options(TypedDict, total=False):
     """Alternatively, draw as much noise as keeps the cost at this."""
     confidence: float
     """The confidence level of the intervals."""
+
+
+def check_cost(noise: object, epsilon: object) -> None:
+    """Refuse what no query can cost. An infinite ε would take all that is left of a budget."""
+    for name, given in (("noise", noise), ("epsilon", epsilon)):
+        if given is not None and not is_over_0(given):
+            raise BadArguments(f"{name}={given!r}: it is a finite number over 0, or None")
+    if noise is not None and epsilon is not None:
+        raise BadArguments("give the noise or what it may cost, not both: one follows from the other")
+
+
+def is_over_0(given: object) -> bool:
+    """Whether it is a finite number over 0: no NaN, no text, no truth value."""
+    return not isinstance(given, bool) and isinstance(given, Real) and 0 < float(given) < math.inf
 
 
 def sums(values: Sequence[str], by: Grouping | Groupings, where: Where | None) -> dict[str, Any]:

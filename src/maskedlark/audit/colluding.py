@@ -13,13 +13,15 @@ from numpy.typing import NDArray
 from sqlalchemy import Connection, select, text
 
 from maskedlark.audit.canaries import Floats
+from maskedlark.core.purpose import Purpose
 from maskedlark.core.records import TrainingRecords
 from maskedlark.dp import mechanisms
 from maskedlark.dp.mechanisms import Sensitivity
-from maskedlark.helper import columns
 from maskedlark.helper.columns import Contents
+from maskedlark.helper.dataset_files import LocalFiles
 from maskedlark.helper.keyring import Keyring
 from maskedlark.helper.seeds import SEEDS
+from maskedlark.helper.shards import FrozenDataset
 from maskedlark.helper.tables import DATASETS
 from maskedlark.ledger import session_rows, sessions
 from maskedlark.ledger.receipt import OpenedReceipt, ReleaseReceipt
@@ -114,6 +116,7 @@ def records(folder: Path, document: Document, dataset: str, tag: str) -> Trainin
     """A dataset as the helper stores it, with its own shares."""
     with reading(folder) as connection:
         row = connection.execute(select(DATASETS).where(DATASETS.c.digest == bytes.fromhex(dataset))).one()
-    lying = folder / "columns" / str(row.number) / row.folder
+    files = LocalFiles(folder / "columns" / str(row.number) / row.folder)
     contents = Contents.model_validate_json(row.contents)
-    return columns.read_trained(lying, contents, document.declared_models, tag)
+    frozen = FrozenDataset(row.digest, document, Purpose.TRAIN, row.expires, files, contents)
+    return cast("TrainingRecords", frozen.records(tag))

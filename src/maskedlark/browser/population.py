@@ -15,13 +15,13 @@ from rich.progress import Progress
 
 from maskedlark.browser.reports import draw_waits, with_noise
 from maskedlark.clock import hour_of
+from maskedlark.compute.child_process import follow_parent
 from maskedlark.core.field import FieldArray
 from maskedlark.core.purpose import Purpose
 from maskedlark.core.sharing import ByteRows
 from maskedlark.errors import NotDeclared
 from maskedlark.parameters.document import Document
 from maskedlark.randomness import Randomness
-from maskedlark.web.child_process import follow_parent
 from maskedlark.wire import batch, columns
 from maskedlark.wire.batch import Envelope
 from maskedlark.wire.columns import Key

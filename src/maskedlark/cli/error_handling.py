@@ -10,8 +10,9 @@ import typer
 
 from maskedlark.adserver.errors import HelperAway
 from maskedlark.cli import signals
+from maskedlark.compute.errors import WorkersLost
 from maskedlark.errors import MaskedLarkError
-from maskedlark.helper.errors import Busy, IngestInterrupted
+from maskedlark.helper.errors import Busy
 from maskedlark.ledger.errors import AccountClosed, BudgetExhausted, DeltaExhausted, SlotTaken
 from maskedlark.storage.errors import StorageUnavailable
 from maskedlark.training.errors import OverCeiling
@@ -23,7 +24,7 @@ Given = ParamSpec("Given")
 REFUSED, OVER_BUDGET, AWAY = 1, 3, 4
 CODES: dict[int, tuple[type[MaskedLarkError], ...]] = {
     OVER_BUDGET: (AccountClosed, BudgetExhausted, DeltaExhausted, OverCeiling),
-    AWAY: (Busy, HelperAway, IngestInterrupted, ServiceAway, SlotTaken, StorageUnavailable),
+    AWAY: (Busy, HelperAway, ServiceAway, SlotTaken, StorageUnavailable, WorkersLost),
 }
 """Other classes use the code of their nearest ancestor; without one, that of a refusal."""
 

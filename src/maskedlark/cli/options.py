@@ -11,7 +11,8 @@ import typer
 from typer import Argument, Option
 
 from maskedlark.cli.error_handling import command, report_errors
-from maskedlark.web import child_process, logs
+from maskedlark.compute import child_process
+from maskedlark.web import logs
 from maskedlark.web.config import Serving
 
 if TYPE_CHECKING:

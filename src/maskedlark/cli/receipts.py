@@ -192,13 +192,19 @@ def _session(opened: receipt.OpenedReceipt, used: int | None, charged: EpsilonPa
     return {**said, "used": used, **figures}
 
 
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'s' * (count != 1)}"
+
+
 def _lines(fields: dict[str, Any]) -> Iterator[str]:
     """The same for a reader."""
     sessions = fields["training_sessions"]
     yield (
-        "{receipts} receipts of {helper} for {origin} verified: {datasets_frozen} datasets frozen, "
-        "{questions_answered} questions answered, {opened} training sessions opened"
-    ).format(**fields, opened=len(sessions))
+        f"{_counted(fields['receipts'], 'receipt')} of {fields['helper']} for {fields['origin']} verified: "
+        f"{_counted(fields['datasets_frozen'], 'dataset')} frozen, "
+        f"{_counted(fields['questions_answered'], 'question')} answered, "
+        f"{_counted(len(sessions), 'training session')} opened"
+    )
     if lost := fields["receipts_lost"]:
         yield f"{lost} receipts were lost, as the helper says: what they cost is not in the sums"
     for each in sessions:

@@ -1,4 +1,4 @@
-"""`maskedlark simulate`: the whole workflow on a CSV of one's own, with real services that stay up."""
+"""`maskedlark simulate`: the whole workflow on a table of one's own, with real services that stay up."""
 
 import time
 from collections.abc import Iterator

@@ -37,26 +37,39 @@ def train(
         recipe = recipe.model_copy(update={"delta": delta})
     with Client.from_config(recipe.adserver) as client:
         training, steppers = _making().training(recipe, client)
+        planned, before = str(training.plan()), training.was_charged
+        if before:
+            planned += "\nThis run was begun before, and charged then: it carries on, and costs nothing more"
         if plan:
-            print_result({"plan": training.plan().figures()}, as_json, str(training.plan()))
+            fields = {"plan": training.plan().figures(), "was_charged": before}
+            print_result(fields, as_json, planned)
             return
-        typer.echo(str(training.plan()), err=True)  # Before anything is charged.
+        typer.echo(planned, err=True)  # Before anything is charged.
+        steps = 0
         with training:
             for step in training:
                 steppers[0].zero_grad()
                 step.backward()
                 for each in steppers:
                     each.step()
+                steps += 1
         training.save(recipe.out)
         document = training.sums.document
         remaining, figures = budget.left(client, document)
     balances: dict[str, Balance] = {name: each.balance for name, each in training.receipts.items()}
     charged = {name: each.model_dump() for name, each in balances.items()}
-    line = f"{recipe.out}: trained {training.plan().steps} steps"
+    line = f"{recipe.out}: {'' if steps else 'already '}trained {training.plan().steps} steps"
     if balances:
-        charged_epsilon = max(each.charged_epsilon for each in balances.values())
-        line += f"; charged ε = {both(charged_epsilon, training.plan().coalition_epsilon)}"
-    fields = {"plan": training.plan().figures(), "out": str(recipe.out), "charged": charged, "left": figures}
+        epsilon = max(each.charged_epsilon for each in balances.values())
+        paid = f"ε = {both(epsilon, training.plan().coalition_epsilon)}"
+        line += f"; nothing was charged (it was {paid} then)" if before else f"; charged {paid}"
+    fields = {
+        "plan": training.plan().figures(),
+        "out": str(recipe.out),
+        "charged": charged,
+        "was_charged": before,
+        "left": figures,
+    }
     print_result(fields, as_json, line, remaining)
 
 

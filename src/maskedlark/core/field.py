@@ -6,6 +6,7 @@ turns every reduction into a shift, a mask and a minimum.
 """
 
 import math
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +28,7 @@ _BITS = np.uint64(BITS)
 _LOW_BITS = np.uint64(31)
 _LOW = np.uint64((1 << 31) - 1)
 _HALF_WORD = np.uint64(32)
+_MOVED_BITS = np.uint64(BITS - 32)
 _MIDDLE_BITS = np.uint64(30)
 _MIDDLE = np.uint64((1 << 30) - 1)
 
@@ -100,21 +102,60 @@ def total(a: FieldArray, axis: int = 0) -> FieldArray:
     return _joined(everything, upper).reshape(rows.shape[1:])
 
 
+class Totals:
+    """The sums of groups whose elements come in pieces, computed as in `total`. Fewer than 2^32 elements."""
+
+    def __init__(self, groups: int) -> None:
+        self._everything, self._upper = np.zeros((2, groups), np.uint64)
+
+    def add(self, a: FieldArray, group: NDArray[np.intp]) -> None:
+        """Element i belongs to group[i], of 0 … groups - 1."""
+        assert len(group) == len(a) < 1 << 32
+        assert len(a) == 0 or 0 <= group.min() <= group.max() < len(self._upper)
+        # Two arrays that together outgrow the cache take long turns: alternating takes twice the time.
+        turn = _CACHED if len(self._upper) <= _CACHED else max(1, len(a))
+        for start in range(0, len(a), turn):
+            words, index = _words(a[start : start + turn]), group[start : start + turn]
+            np.add.at(self._everything, index, words)
+            for block in _blocks(len(index)):
+                np.add.at(self._upper, index[block], words[block] >> _HALF_WORD)
+
+    def sums(self) -> FieldArray:
+        """One element per group."""
+        return _joined(self._everything, self._upper)
+
+
 def total_by(a: FieldArray, group: NDArray[np.intp], groups: int) -> FieldArray:
-    """The sum of every group, computed as in `total`: element i belongs to group[i], of 0 … groups - 1."""
-    assert len(group) == len(a) < 1 << 32
-    assert len(a) == 0 or 0 <= group.min() <= group.max() < groups
-    everything, upper = np.zeros((2, groups), np.uint64)
-    for start in range(0, len(a), _CACHED):
-        part, index = _words(a[start : start + _CACHED]), group[start : start + _CACHED]
-        np.add.at(everything, index, part)
-        np.add.at(upper, index, part >> _HALF_WORD)
-    return _joined(everything, upper)
+    """The sum of every group: element i belongs to group[i], of 0 … groups - 1."""
+    totals = Totals(groups)
+    totals.add(a, group)
+    return totals.sums()
+
+
+def accumulate(total: FieldArray, a: FieldArray) -> None:
+    """total = total + a, in place, in blocks that stay in cache. `total` is contiguous."""
+    assert total.shape == a.shape
+    whole, more = _words(total).reshape(-1), _words(a).reshape(-1)
+    for block in _blocks(len(whole)):
+        part = whole[block]
+        part += more[block]
+        np.minimum(part, part - _P, out=part)
 
 
 def _joined(everything: Words, upper: Words) -> FieldArray:
-    lower = everything - (upper << _HALF_WORD)
-    return add(_fold(lower), shift(_fold(upper), 32))
+    """lower + upper 2^32, where everything = lower + upper 2^32 modulo 2^64, and upper is below 2^61."""
+    joined = np.empty(len(upper), np.int64)
+    for block in _blocks(len(upper)):
+        moved = upper[block] << _HALF_WORD
+        lower = everything[block] - moved
+        # upper 2^32 = (upper >> 29) 2^61 + the lower 29 bits of upper, moved. All in all below 2^63.
+        lower = (lower & _P) + (lower >> _BITS)
+        joined[block] = _fold(lower + (moved & _P) + (upper[block] >> _MOVED_BITS))
+    return joined
+
+
+def _blocks(length: int) -> Iterator[slice]:
+    return (slice(start, start + _CACHED) for start in range(0, length, _CACHED))
 
 
 def from_signed(x: NDArray[np.int64]) -> FieldArray:

@@ -3,7 +3,7 @@
 Arrays may be memory-mapped. The first axis is the record, in the same order at every helper.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +19,10 @@ Entry = str | int
 def in_order(entries: Iterable[Entry]) -> tuple[Entry, ...]:
     """Numbers before texts: the order of stored entries and of groups in answers. Fast if already sorted."""
     listed = list(entries)
+    try:
+        return tuple(sorted(listed))
+    except TypeError:  # Both are there, and do not compare.
+        pass
     numbers = sorted(entry for entry in listed if isinstance(entry, int))
     return (*numbers, *sorted(entry for entry in listed if isinstance(entry, str)))
 
@@ -58,6 +62,12 @@ class TrainingRecords:
     def __len__(self) -> int:
         return len(self.shares)
 
+    def block(self, rows: slice) -> "TrainingRecords":
+        """Some neighbouring records, not copied."""
+        shown = tuple(each if len(each) == 1 < len(self) else each[rows] for each in self.candidates)
+        indices = tuple(each[rows] for each in self.indices)
+        return TrainingRecords(self.ids[rows], self.features[rows], shown, self.shares[rows], indices)
+
     def masks(self, label: int) -> FieldArray:
         """The masks of one label's candidates: (n, m)."""
         before = sum(shown.shape[1] for shown in self.candidates[:label])
@@ -65,3 +75,30 @@ class TrainingRecords:
 
 
 Records = AggregateRecords | TrainingRecords
+
+
+def joined(pieces: Sequence[Records]) -> Records:
+    """Consecutive records of one dataset, or of several, as one. Keys have one dictionary in all pieces."""
+    if len(pieces) == 1:
+        return pieces[0]
+    ids, shares = (np.concatenate([getattr(each, name) for each in pieces]) for name in ("ids", "shares"))
+    measured = [each for each in pieces if isinstance(each, AggregateRecords)]
+    if measured:
+        keys = {
+            name: Coded(np.concatenate([each.keys[name].codes for each in measured]), coded.entries)
+            for name, coded in measured[0].keys.items()
+        }
+        return AggregateRecords(ids, keys, shares)
+    trained = [each for each in pieces if isinstance(each, TrainingRecords)]
+    features = np.concatenate([each.features for each in trained])
+    shown = tuple(_shown(each, trained) for each in zip(*(own.candidates for own in trained), strict=True))
+    indices = zip(*(each.indices for each in trained), strict=True)
+    return TrainingRecords(ids, features, shown, shares, tuple(map(np.concatenate, indices)))
+
+
+def _shown(candidates: Sequence[NDArray[np.int64]], pieces: Sequence[TrainingRecords]) -> NDArray[np.int64]:
+    """One label's candidates: one row if all records show the same, else one row per record."""
+    if all(len(each) == 1 and np.array_equal(each, candidates[0]) for each in candidates):
+        return candidates[0]
+    wide = zip(candidates, map(len, pieces), strict=True)
+    return np.concatenate([np.broadcast_to(each, (size, each.shape[1])) for each, size in wide])

@@ -1,10 +1,12 @@
 """How a session's batches are drawn, as receipts state it, and the charge that follows from it."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from maskedlark.core.batches import room
 from maskedlark.dp.mechanisms import Kind
 from maskedlark.dp.session_charge import MAX_STEPS, ClosedSessionCharge, SessionCharge, announced, crowded
 from maskedlark.wire.message import Settings
@@ -36,6 +38,12 @@ class Sampling(Settings):
         """The expected number of records in a step."""
         left = records * (1 - self.held_out)
         return left / (self.batches or 1) if self.rate is None else left * self.rate
+
+    def most(self, sizes: Sequence[int]) -> int:
+        """The most records in a step, of datasets of these sizes: helpers cut a larger Poisson batch."""
+        if self.rate is not None:
+            return room(self.rate * (1 - self.held_out), sum(sizes))
+        return sum(-(-size // (self.batches or 1)) for size in sizes)
 
     def uses(self, steps: int) -> int:
         """How often one record may have been used in `steps` steps: once per epoch, else once per step."""

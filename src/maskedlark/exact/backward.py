@@ -54,7 +54,7 @@ class Backward:
     def gram(self, label: int) -> Gram:
         """The products of one label's output rows, for the norms of a network with one hidden layer."""
         if label not in self._grams:
-            self._grams[label] = Gram.of(self.weight(1, label), self.layout.layers[1].slope_top)
+            self._grams[label] = Gram.of(self.weight(1, label), norms.gram_top(self.layout, label))
         return self._grams[label]
 
     def masked_errors(self, trace: Trace, label: Label) -> Iterator[Limbs]:
@@ -68,10 +68,7 @@ class Backward:
     def _one_output(self, trace: Trace, label: Label, loss: OneOutput, head: LabelLayout) -> Iterator[Limbs]:
         """Every candidate's error is a multiple of one vector: run that back in the clear, once."""
         layout, clip = self.layout, self.layout.clip
-        one = torch.ones((len(trace.sums), 1, 1), dtype=torch.float64, device=self.device)
-        units = list(norms.errors_back(self, trace, label.index, head, one))
-        powers, inputs = [clip.norm.power(unit) for unit in units][::-1], norms.input_powers(layout, trace)
-        length = norms.row_norm(clip.norm, head, powers, inputs)
+        units, length = norms.unit_rows(self, trace, label.index, head)
         bound = clip.largest_factor(length, len(layout.network.losses))
         sums = trace.sums[:, layout.network.columns[label.index]]
         errors = loss.errors(sums, layout.layers[-1].sum_exponent, label.candidates)
@@ -104,15 +101,10 @@ class Backward:
             limbs = products.weigh(label.masks, clipped.long(), most)
             yield limbs
         for index in range(head.entrance, 0, -1):
+            layer, slope = layout.layers[index], trace.slopes[index - 1]
             weight = self.weight(index, label.index)
-            limbs = products.times(limbs, weight, layout.layers[index].weight_top)
-            limbs = _sloped(limbs, trace.slopes[index - 1], layout.layers[index].slope_top)
+            if layer.slope_top > 1:
+                limbs = products.scale(products.times(limbs, weight, layer.weight_top), slope.double())
+            else:
+                limbs = products.times_kept(limbs, weight, layer.weight_top, slope)
             yield limbs
-
-
-def _sloped(limbs: Limbs, slope: Tensor, top: int) -> Limbs:
-    """Limbs times a slope; where slopes are 0 or 1 nothing grows, so nothing is folded."""
-    slope = slope.double()
-    if top > 1:
-        return products.scale(limbs, slope)
-    return Limbs(limbs.low.mul_(slope), limbs.high.mul_(slope))

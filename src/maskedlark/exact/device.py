@@ -17,7 +17,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from maskedlark.exact import products
 from maskedlark.exact.errors import InexactDevice
+from maskedlark.exact.products import Limbs
 
 _ROWS, _COLUMNS = 96, 80
 
@@ -64,7 +66,26 @@ def failures(device: torch.device) -> dict[str, bool]:
             (torch.float64, 53, 7),
         )
     }
-    return checks | {"elementwise float64": _elementwise_is_wrong(device)}
+    return checks | {
+        "elementwise float64": _elementwise_is_wrong(device),
+        "limbs of field elements": _limbs_are_wrong(device),
+    }
+
+
+def _limbs_are_wrong(device: torch.device) -> bool:
+    """Compare folding and scaling of limbs at their extremes with the CPU's; other devices fuse them."""
+    rng = np.random.default_rng(2)
+    raw = torch.from_numpy(rng.integers(-products.EXACT, products.EXACT + 1, (2, 64, 512))).double()
+    raw[:, 0, ::2], raw[:, 1, ::2] = products.EXACT, -products.EXACT
+    numbers = torch.from_numpy(rng.integers(-(1 << 21), 1 << 21, (64, 512))).double()
+
+    def computed(place: torch.device) -> list[Tensor]:
+        folded = products.fold(Limbs(*raw.to(place, copy=True)))
+        scaled = products.scale(Limbs(*(limb[:, :1] for limb in folded)), numbers.to(place))
+        return [limb.cpu() for limb in (*folded, *scaled)]
+
+    pairs = zip(computed(device), computed(torch.device("cpu")), strict=True)
+    return any(not torch.equal(got, wanted) for got, wanted in pairs)
 
 
 def _product_is_wrong(device: torch.device, dtype: torch.dtype, bits: int, length: int) -> bool:
@@ -106,6 +127,20 @@ def tensor(array: NDArray[Any], device: torch.device) -> Tensor:
     """An array on a device; copies read-only arrays and reversed views, which torch does not accept."""
     fine = array.flags.writeable and min(array.strides, default=0) >= 0
     return torch.from_numpy(array if fine else np.array(array, order="C")).to(device)
+
+
+def array(numbers: Tensor) -> NDArray[Any]:
+    """A tensor as an array. From a GPU it comes through pinned memory, four times as fast."""
+    if numbers.device.type == "cpu":
+        return numbers.numpy()
+    return torch.empty_like(numbers, device="cpu", pin_memory=True).copy_(numbers).numpy()
+
+
+def free(device: torch.device) -> int:
+    """How many bytes of a GPU's memory a computation may take: most of what nobody holds."""
+    stats = torch.cuda.memory_stats_as_nested_dict(device)
+    reserved, allocated = (stats[kind]["all"]["current"] for kind in ("reserved_bytes", "allocated_bytes"))
+    return int(torch.cuda.mem_get_info(device)[0] + reserved - allocated) * 3 // 4
 
 
 def _main(names: list[str]) -> None:

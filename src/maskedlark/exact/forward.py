@@ -48,7 +48,7 @@ class Trace:
     slopes: tuple[Tensor, ...]
     """The slope of the operations before each layer but the first, float32."""
     signed: tuple[Tensor | None, ...]
-    """The same inputs as signed bytes, for layers that use byte products."""
+    """The same inputs as signed bytes, for layers that use byte products backwards too."""
     sums: Tensor
     """The output layer's sums, float64."""
 
@@ -68,6 +68,8 @@ class Forward:
         """Features (n, d), uint8, to the output's sums. Without a seed (evaluation) nothing is dropped."""
         inputs, slopes, signed = self._inputs(features, seed)
         sums = self._linear[-1](inputs[-1], signed[-1]).double()
+        if not digits.contracts(self._device):
+            signed = [None] * len(signed)
         return Trace(tuple(inputs), tuple(slopes), tuple(signed), sums)
 
     def sums(self, features: Tensor) -> Tensor:
@@ -155,7 +157,8 @@ class _Linear:
     def __call__(self, numbers: Tensor, signed: Tensor | None) -> Tensor:
         """Every partial sum is exact, so the result does not depend on the kernel."""
         if self._in_bytes and signed is not None:
-            return digits.multiply(signed, self._weight).to(self._dtype).mul_(self._factor).add_(self._bias)
+            sums = digits.multiply(signed, self._weight)[:, : len(self._bias)]
+            return sums.to(self._dtype).mul_(self._factor).add_(self._bias)
         return torch.addmm(self._bias, numbers.to(self._dtype), self._weight)
 
 

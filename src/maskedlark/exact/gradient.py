@@ -6,7 +6,7 @@ multiplied by 2^-exponent, it is the gradient in reals. Same inputs, same bits, 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Protocol, Self
 
 import numpy as np
 import torch
@@ -30,8 +30,36 @@ from maskedlark.exact.products import Limbs
 from maskedlark.exact.quantise import Quantised
 
 BLOCK = 4096
-"""Default records per block: enough for fast products, few enough for the memory."""
+"""Records per block on a CPU: enough for fast products, few enough for the caches."""
 _AT_ONCE = 1 << 24
+_COPIES = 8
+"""Float64 numbers in memory at once for every input and output of a layer, intermediate results included."""
+
+
+@dataclass(frozen=True, repr=False)
+class Block:
+    """Some records of a batch, on a device."""
+
+    features: Tensor
+    """(n, d), uint8."""
+    candidates: tuple[Tensor, ...]
+    """One (n, m) tensor per label, float64."""
+    masks: Tensor
+    """(n, M), int64."""
+    seed: Seed | None
+
+
+class Batch(Protocol):
+    """Records that fit the network: arrays (`Records`), or rows of what a device holds (`resident`)."""
+
+    def __len__(self) -> int: ...
+
+    @property
+    def shown(self) -> int:
+        """The most candidates that a label shows."""
+
+    def block(self, start: int, stop: int, device: torch.device) -> Block:
+        """These records on a device."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -55,6 +83,20 @@ class Records:
 
     def __len__(self) -> int:
         return len(self.features)
+
+    @property
+    def shown(self) -> int:
+        """The most candidates that a label shows."""
+        return max(int(column.shape[1]) for column in self.candidates)
+
+    def block(self, start: int, stop: int, device: torch.device) -> Block:
+        """These records on a device."""
+        return Block(
+            devices.tensor(self.features[start:stop], device),
+            tuple(as_candidates(column[start:stop], device) for column in self.candidates),
+            devices.tensor(self.masks[start:stop], device),
+            self.seed.rows(start, stop) if self.seed else None,
+        )
 
     def check(self, network: Network) -> None:
         """Refuse records whose shapes or values do not match the network."""
@@ -91,7 +133,7 @@ def gradient(
     clip: Clip,
     *,
     noise_tail: int = 0,
-    block: int = BLOCK,
+    block: int | None = None,
     device: str | torch.device = "cpu",
 ) -> FieldArray:
     """One helper's share of Σ clipped gradients, flat, in the order of `Network.parameters`.
@@ -119,45 +161,48 @@ class Engine:
         self._forward = Forward(step, device)
         self._backward = Backward(step, device)
 
-    def share(self, records: Records, block: int) -> FieldArray:
+    def share(self, records: Batch, block: int | None = None) -> FieldArray:
         """The sum over blocks. Field addition is exact, so the block size does not matter."""
         if not len(records):
             return np.zeros(self._layout.network.size, np.int64)
-        rows = max(1, min(block, products.max_rows(TOP), self._max_rows(records)))
+        rows = max(1, min(block or len(records), self._max_rows(records)))
         with devices.exact(self._device):
-            answer = self._block(records, 0, rows)
+            answer = self._block(records.block(0, rows, self._device))
             for start in range(rows, len(records), rows):
-                answer = products.add(answer, self._block(records, start, start + rows))
-        return self._in_one_exponent(answer.cpu().numpy())
+                more = self._block(records.block(start, start + rows, self._device))
+                answer = products.add(answer, more)
+            return devices.array(self._in_one_exponent(answer))
 
-    def _max_rows(self, records: Records) -> int:
-        """How many records to process at a time, so that their candidate errors fit in memory."""
-        widest = max(layer.linear.outputs for layer in self._layout.network.layers)
-        shown = max(int(column.shape[1]) for column in records.candidates)
-        return _AT_ONCE // (widest * shown)
+    def _max_rows(self, records: Batch) -> int:
+        """How many records to process at a time: on a CPU few, for its caches, else as many as fit."""
+        linear = [layer.linear for layer in self._layout.network.layers]
+        if self._device.type == "cpu":
+            widest = max(own.outputs for own in linear)
+            return min(BLOCK, _AT_ONCE // (widest * records.shown))
+        numbers = sum(_COPIES * own.inputs + (_COPIES + 3 * records.shown) * own.outputs for own in linear)
+        return devices.free(self._device) // (8 * numbers)
 
-    def _in_one_exponent(self, answer: FieldArray) -> FieldArray:
+    def _in_one_exponent(self, answer: Tensor) -> Tensor:
         """Every parameter's gradient, rescaled to the common exponent."""
         for entry, own in zip(self._layout.network.parameters, self._layout.parameter_exponents, strict=True):
             if own != self._layout.exponent:
-                answer[entry.place] = field.shift(answer[entry.place], self._layout.exponent - own)
+                answer[entry.place] = products.rotate(answer[entry.place], self._layout.exponent - own)
         return answer
 
-    def _block(self, records: Records, start: int, stop: int) -> Tensor:
-        features = devices.tensor(records.features[start:stop], self._device)
-        seed = records.seed.rows(start, stop) if records.seed and self._layout.network.has_dropout else None
-        trace = self._forward(features, seed)
-        return products.join(self._contract(trace, self._masked(trace, records, start, stop)))
+    def _block(self, block: Block) -> Tensor:
+        trace = self._forward(block.features, block.seed if self._layout.network.has_dropout else None)
+        masked = self._masked(trace, block)
+        most = products.max_rows(TOP)
+        strips = [slice(start, start + most) for start in range(0, len(block.features), most)]
+        return products.join_all([self._contract(trace, masked, rows) for rows in strips])
 
-    def _masked(self, trace: Trace, records: Records, start: int, stop: int) -> list[Limbs]:
+    def _masked(self, trace: Trace, block: Block) -> list[Limbs]:
         """Every layer's masked error, all labels together, first layer first."""
-        masks = devices.tensor(records.masks[start:stop], self._device)
         errors, first = [], 0
-        for index, column in enumerate(records.candidates):
-            own = masks[:, first : first + column.shape[1]]
+        for index, column in enumerate(block.candidates):
+            own = block.masks[:, first : first + column.shape[1]]
             first += column.shape[1]
-            label = Label(index, as_candidates(column[start:stop], self._device), own)
-            errors.append(list(self._backward.masked_errors(trace, label))[::-1])
+            errors.append(list(self._backward.masked_errors(trace, Label(index, column, own)))[::-1])
         return errors[0] if len(errors) == 1 else self._merge(errors, len(trace.sums))
 
     def _merge(self, errors: list[list[Limbs]], rows: int) -> list[Limbs]:
@@ -174,8 +219,8 @@ class Engine:
             merged.append(products.split(total))
         return merged
 
-    def _contract(self, trace: Trace, masked: list[Limbs]) -> Limbs:
-        """Σ over records of error times input, and of the error itself for a bias; flat, not folded."""
+    def _contract(self, trace: Trace, masked: list[Limbs], rows: slice) -> Limbs:
+        """Σ over these records of error times input, and of the error itself for a bias; flat, not folded."""
         flat = Limbs(*torch.empty((2, self._layout.network.size), dtype=torch.float64, device=self._device))
         entries = iter(self._layout.network.parameters)
         for index, layer in enumerate(self._layout.network.layers):
@@ -186,8 +231,9 @@ class Engine:
             else:
                 place = next(entries).place
                 bias = Limbs(flat.low[place], flat.high[place])
-            contract, inputs = digits.contract, trace.signed[index]
-            if inputs is None:
-                contract, inputs = products.contract, trace.inputs[index].double()
-            contract(masked[index], inputs, weight, bias, linear.transposed)
+            errors, signed = Limbs(*(limb[rows] for limb in masked[index])), trace.signed[index]
+            if signed is None:
+                products.contract(errors, trace.inputs[index][rows], weight, bias, linear.transposed)
+            else:
+                digits.contract(errors, signed[rows], weight, bias, linear.transposed)
         return flat

@@ -30,11 +30,12 @@ from maskedlark.exact.forward import Forward
 from maskedlark.exact.gradient import check_features
 from maskedlark.exact.layout import MAX_BITS, ForwardLayout, forward_layout
 from maskedlark.exact.network import Network
+from maskedlark.exact.operations import TOP
 from maskedlark.exact.products import Limbs
 from maskedlark.exact.quantise import Quantised
 
 BLOCK = 2048
-"""Records per block: few enough that their features stay in a core's cache."""
+"""Records per block on a CPU: few enough that their features stay in a core's cache."""
 _AT_ONCE = 1 << 24
 """Numbers of a block in memory."""
 _EXACT_SUM = 256
@@ -92,10 +93,11 @@ class Representation:
         """φ and the clip factor of every row. Run by the ad server."""
         check_features(self.network, features)
         place, blocks = devices.ready("cpu"), [Rows(np.empty((0, self.width), np.int32), np.empty(0, int))]
+        step = self._block(place)
         with devices.exact(place):
             represent = self._on(place)
-            for start in range(0, len(features), self._block):
-                numbers = represent(devices.tensor(features[start : start + self._block], place))
+            for start in range(0, len(features), step):
+                numbers = represent(devices.tensor(features[start : start + step], place))
                 whole = np.full((len(numbers), self.width), 1 << self.exponent, np.int32)
                 whole[:, : numbers.shape[1]] = numbers.numpy()
                 blocks.append(Rows(whole, self._factors(numbers).long().numpy()))
@@ -116,21 +118,22 @@ class Representation:
         check_features(self.network, features)
         place = devices.ready(device)
         answer = torch.zeros((outputs, self.width), dtype=torch.int64, device=place)
+        step = self._block(place)
         with devices.exact(place):
             represent = self._on(place)
-            for start in range(0, len(features), self._block):
-                block = slice(start, start + self._block)
+            for start in range(0, len(features), step):
+                block = slice(start, start + step)
                 numbers = represent(devices.tensor(features[block], place))
                 shares = products.split(devices.tensor(weighted(block), place))
                 limbs = products.scale(shares, self._factors(numbers)[:, None])
                 answer = products.add(answer, self._contract(numbers, limbs))
         return answer.cpu().numpy()
 
-    @cached_property
-    def _block(self) -> int:
+    def _block(self, device: torch.device) -> int:
         """Records at a time: fewer of a wide network, whose numbers must fit in memory."""
         widest = max(max(layer.linear.inputs, layer.linear.outputs) for layer in self.network.layers)
-        return max(1, min(BLOCK, _AT_ONCE // widest))
+        most = BLOCK if device.type == "cpu" else products.max_rows(TOP)
+        return max(1, min(most, _AT_ONCE // widest))
 
     @cached_property
     def _layout(self) -> ForwardLayout:
@@ -161,10 +164,10 @@ class Representation:
         weight, bias = (Limbs(*(limb[:, place] for limb in flat)) for place in (slice(inner), inner))
         activation = self.network.layers[-1].activation
         in_bytes = inner < digits.MAX_INPUTS and not (activation is not None and activation.signed)
-        if in_bytes and digits.available(numbers.device):
+        if in_bytes and digits.contracts(numbers.device):
             digits.contract(limbs, digits.with_ones(numbers), weight, bias, transposed=False)
         else:
-            products.contract(limbs, numbers.double(), weight, bias, transposed=False)
+            products.contract(limbs, numbers, weight, bias, transposed=False)
         joined = products.join(flat)
         joined[:, inner] = products.rotate(joined[:, inner], self.exponent)
         return joined[:, : self.width]

@@ -60,15 +60,29 @@ def row_norm(norm: Norm, head: LabelLayout, powers: list[Tensor], inputs: list[T
     return norm.root(total)
 
 
+def unit_rows(backward: Backward, trace: Trace, label: int, head: LabelLayout) -> tuple[list[Tensor], Tensor]:
+    """For one output: every layer's error if the output's is 1, output first, and the row's norm (n, 1)."""
+    layout, norm = backward.layout, backward.layout.clip.norm
+    one = torch.ones((len(trace.sums), 1, 1), dtype=torch.float64, device=backward.device)
+    units = list(errors_back(backward, trace, label, head, one))
+    powers = [norm.power(unit) for unit in units][::-1]
+    return units, row_norm(norm, head, powers, input_powers(layout, trace))
+
+
+def reach(layout: StepLayout, head: LabelLayout, inputs: list[Tensor]) -> Tensor:
+    """For softmax: Λ, how long the row of an error of norm 1 at the entrance can be, of every record (n,)."""
+    norm, power = layout.clip.norm, torch.zeros_like(inputs[0])
+    for own, gain in zip(inputs[::-1], head.gains[::-1], strict=True):
+        power = power + own * (gain if norm is Norm.L1 else gain * gain)
+    return norm.root(power)
+
+
 def softmax_factors(layout: StepLayout, trace: Trace, head: LabelLayout, powers: list[Tensor]) -> Tensor:
     """The clip factor of every record and candidate, float64 (n, m), from every layer's power sums."""
     norm, inputs = layout.clip.norm, input_powers(layout, trace, always_one=layout.clip.depth > 0)
-    reach = torch.zeros_like(inputs[0])
-    for own, gain in zip(inputs[::-1], head.gains[::-1], strict=True):
-        reach = reach + own * (gain if norm is Norm.L1 else gain * gain)
-    reach, length = norm.root(reach), row_norm(norm, head, powers, inputs)
+    longest, length = reach(layout, head, inputs), row_norm(norm, head, powers, inputs)
     labels = len(layout.network.losses)
-    return layout.clip.factors(length, reach * head.slack, reach * head.truncation, labels)
+    return layout.clip.factors(length, longest * head.slack, longest * head.truncation, labels)
 
 
 def coarse_powers(
@@ -99,7 +113,7 @@ def errors_back(
 def candidate_errors(probabilities: Tensor, place: Tensor, bits: int) -> Tensor:
     """Probabilities minus one at each candidate's position: (n, classes) and (n, m) to (n, m, classes)."""
     error = probabilities[:, None, :].repeat(1, place.shape[1], 1)
-    one = torch.tensor(-float(1 << bits), dtype=torch.float64, device=error.device)
+    one = error.new_full((), -float(1 << bits))
     return error.scatter_add_(2, place[:, :, None], one.expand(*place.shape, 1))
 
 
@@ -108,10 +122,13 @@ def _fits_gram(layout: StepLayout, head: LabelLayout, label: int) -> bool:
     classes, deep = layout.network.losses[label].outputs, len(layout.layers) != 2
     if layout.clip.norm is not Norm.L2 or deep or head.shifts[0] or classes > _MAX_CLASSES:
         return False
+    return gram_top(layout, label) * ((2 << COARSE_BITS) + classes) ** 2 < 1 << EXACT_BITS
+
+
+def gram_top(layout: StepLayout, label: int) -> int:
+    """The bound on the entries of M and on the sums of their magnitudes, by Cauchy-Schwarz."""
     weight = layout.layers[1].weight[layout.network.columns[label]].astype(np.int64)
-    # A bound on the entries of M, by Cauchy-Schwarz.
-    largest = int((weight * weight).sum(axis=1).max()) * layout.layers[1].slope_top ** 2
-    return largest * ((2 << COARSE_BITS) + classes) ** 2 < 1 << EXACT_BITS
+    return int((weight * weight).sum(axis=1).max()) * layout.layers[1].slope_top ** 2
 
 
 @dataclass(frozen=True)
@@ -123,16 +140,15 @@ class Gram:
     """The column of (j, k): (classes, classes)."""
 
     @classmethod
-    def of(cls, weight: Tensor, slope_top: int) -> Gram:
-        """From the label's rows of the output layer, (classes, width)."""
+    def of(cls, weight: Tensor, top: int) -> Gram:
+        """From the label's rows of the output layer, (classes, width), and the bound on M."""
         classes = len(weight)
         upper = torch.triu_indices(classes, classes, device=weight.device)
         pairs = (weight[upper[0]] * weight[upper[1]]).T
-        bound = int(pairs.abs().sum(dim=0).max()) * slope_top**2
         place = torch.zeros((classes, classes), dtype=torch.int64, device=weight.device)
         place[upper[0], upper[1]] = torch.arange(upper.shape[1], device=weight.device)
         place = torch.maximum(place, place.T)
-        return cls(pairs.float() if bound <= _SINGLE else pairs, place)
+        return cls(pairs.float() if top <= _SINGLE else pairs, place)
 
 
 def _gram_powers(gram: Gram, trace: Trace, place: Tensor, probabilities: Tensor) -> list[Tensor]:

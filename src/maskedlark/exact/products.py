@@ -6,6 +6,7 @@ Modulo p = 2^61 - 1 a carry out of the high limb is added to the low one, becaus
 limbs are folded with shifts, and made canonical once, at the end.
 """
 
+from collections.abc import Iterator
 from functools import reduce
 from typing import NamedTuple
 
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor
 
 from maskedlark.core.field import BITS, P
+from maskedlark.exact import fused
 
 LOW_BITS = 31
 HIGH_BITS = BITS - LOW_BITS
@@ -36,6 +38,8 @@ def split(elements: Tensor) -> Limbs:
 
 def fold(raw: Limbs) -> Limbs:
     """Limbs of up to 2^52 in magnitude, brought back below `LIMB_TOP`, around 0. Overwrites them."""
+    if raw.low.device.type == "cuda":
+        return Limbs(*fused.fold(*raw))
     low, high = raw
     carry = (low * 2.0**-LOW_BITS).round_()
     low.sub_(carry, alpha=1 << LOW_BITS)
@@ -52,6 +56,15 @@ def join(raw: Limbs) -> Tensor:
     low.add_(high >> HIGH_BITS)
     high.bitwise_and_((1 << HIGH_BITS) - 1).bitwise_left_shift_(LOW_BITS)
     return canonical(high.add_(low))
+
+
+def join_all(parts: list[Limbs]) -> Tensor:
+    """The sum of fewer than 2^9 such pairs, joined once, as integers of 64 bits."""
+    if len(parts) == 1:
+        return join(parts[0])
+    return join(
+        Limbs(*(reduce(torch.add, (limb.long() for limb in own)) for own in zip(*parts, strict=True)))
+    )
 
 
 def canonical(elements: Tensor) -> Tensor:
@@ -106,17 +119,29 @@ def _weigh(masks: Tensor, numbers: Tensor) -> Limbs:
 
 def scale(limbs: Limbs, numbers: Tensor) -> Limbs:
     """Elementwise products with integers of at most 21 bits, folded."""
+    if limbs.low.device.type == "cuda":
+        return Limbs(*fused.scale(*limbs, numbers))
     return fold(Limbs(limbs.low * numbers, limbs.high * numbers))
 
 
 def times(limbs: Limbs, matrix: Tensor, top: int) -> Limbs:
     """The matrix product with integers of magnitude at most `top`, folded: (n, k) @ (k, m)."""
+    return _total([fold(part) for part in _times(limbs, matrix, top)])
+
+
+def times_kept(limbs: Limbs, matrix: Tensor, top: int, kept: Tensor) -> Limbs:
+    """As `times`, and times 0 or 1, elementwise: nothing grows, so nothing is folded twice."""
+    if kept.device.type == "cuda":
+        return _total([Limbs(*fused.scale(*part, kept)) for part in _times(limbs, matrix, top)])
+    product, kept = times(limbs, matrix, top), kept.double()
+    return Limbs(product.low.mul_(kept), product.high.mul_(kept))
+
+
+def _times(limbs: Limbs, matrix: Tensor, top: int) -> Iterator[Limbs]:
+    """The product in parts whose sums are exact, not folded."""
     block = EXACT // (LIMB_TOP * max(top, 1))
-    parts = [
-        fold(Limbs(limbs.low[:, place] @ matrix[place], limbs.high[:, place] @ matrix[place]))
-        for place in (slice(start, start + block) for start in range(0, len(matrix), block))
-    ]
-    return _total(parts)
+    for place in (slice(start, start + block) for start in range(0, len(matrix), block)):
+        yield Limbs(limbs.low[:, place] @ matrix[place], limbs.high[:, place] @ matrix[place])
 
 
 def max_rows(top: int) -> int:
@@ -126,7 +151,24 @@ def max_rows(top: int) -> int:
 
 def contract(limbs: Limbs, inputs: Tensor, weight: Limbs, bias: Limbs, transposed: bool) -> None:
     """Σ of error times input and of the error, over at most `max_rows` records, into unfolded limbs."""
+    if inputs.device.type == "cuda":
+        contract_with_ones(limbs, inputs, weight, bias, transposed)
+        return
+    inputs = inputs.double()
     for limb, of_weight, of_bias in zip(limbs, weight, bias, strict=True):
         left, right = (inputs, limb) if transposed else (limb, inputs)
         torch.mm(left.T, right, out=of_weight)
         torch.sum(limb, dim=0, out=of_bias)
+
+
+def contract_with_ones(limbs: Limbs, inputs: Tensor, weight: Limbs, bias: Limbs, transposed: bool) -> None:
+    """As `contract`, for GPUs: the errors are read once, since their sums are a column of the product."""
+    width = inputs.shape[1]
+    # Up to a multiple of 8, for which products are fast.
+    ones = limbs.low.new_empty((len(inputs), (width // 8 + 1) * 8))
+    ones[:, :width] = inputs
+    ones[:, width:] = 1.0
+    for limb, of_weight, of_bias in zip(limbs, weight, bias, strict=True):
+        sums = limb.T @ ones
+        of_bias.copy_(sums[:, width])
+        of_weight.copy_(sums[:, :width].T if transposed else sums[:, :width])

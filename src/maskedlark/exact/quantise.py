@@ -66,6 +66,12 @@ def quantise(
     return Quantised(values, tuple(exponents), activations, bits)
 
 
+def finest(network: Network, bits: int = 8) -> Quantised:
+    """Zeros, which get the largest exponents of all weights: no others' gradients need more of the field."""
+    zeros = {entry.name: np.zeros(entry.shape) for entry in network.parameters}
+    return quantise(network, zeros, calibrate(network, zeros, stand_in(network.features)), bits)
+
+
 def dequantise(network: Network, weights: Quantised) -> dict[str, NDArray[np.float64]]:
     """The numbers that quantised weights stand for, by name."""
     return {

@@ -1,4 +1,4 @@
-"""What the encoder refuses. A message names column and row, never the value."""
+"""What the encoder refuses. A message names the column and the line or row, never the value."""
 
 from collections.abc import Iterable
 

@@ -6,7 +6,7 @@ and not charged twice. Run by the ad server.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -15,7 +15,7 @@ import numpy as np
 from maskedlark.adserver.client import Client
 from maskedlark.adserver.combining import Answered
 from maskedlark.dp import intervals
-from maskedlark.errors import BadArguments
+from maskedlark.errors import BadArguments, FieldOverflow
 from maskedlark.exact.losses import BinaryCrossEntropy, Loss, SoftmaxCrossEntropy, SquaredError
 from maskedlark.exact.moments import Representation
 from maskedlark.features.encoder import Encoder
@@ -29,10 +29,12 @@ from maskedlark.functions.moments import Moments, MomentsArguments
 from maskedlark.ledger.budget import Account
 from maskedlark.parameters.document import Document
 from maskedlark.parameters.settings import Label, Mechanism, TrainedModel
+from maskedlark.release.checks import check_range
 from maskedlark.training.predictor import check_encoder
 from maskedlark.training.public_rows import encoded, fake_rate, first_noise
 
 FRACTION = 16
+"""Bits of a clip factor, where the field has room."""
 MAX_COEFFICIENTS = 10_000
 """Of all classes together: their errors take ten gigabytes, after the charge."""
 _DIGITS = 3
@@ -176,8 +178,9 @@ class Question:
     @cached_property
     def phi(self) -> Representation:
         """φ, as helpers compute it."""
-        norm = described.NORMS[self.mechanism.kind]
-        return self.chosen.map.representation(self.losses, self.chosen.clip, norm, FRACTION)
+        norm, settings = described.NORMS[self.mechanism.kind], self.settings
+        phi = self.chosen.map.representation(self.losses, self.chosen.clip, norm, FRACTION)
+        return fitted_to_field(self.document, settings.tag, settings.label, phi, self.noise, self.records)
 
     @cached_property
     def arguments(self) -> dict[str, Any]:
@@ -216,12 +219,19 @@ class Question:
         error = intervals.standard_error(kind, noise, column.sensitivity, len(self.document.helpers))
         return error * self.phi.unit
 
+    @property
+    def asked(self) -> tuple[Moments, dict[str, Any], Sequence[str] | None, float | None, float | None]:
+        """What the client is asked for, or to price."""
+        told = self.settings
+        return Moments(), self.arguments, told.datasets, told.noise, told.epsilon
+
+    def is_answered(self) -> bool:
+        """Whether the very same was answered before, so that `ask` charges nothing."""
+        return self.settings.client.is_answered(*self.asked)
+
     def ask(self) -> Answered:
         """The release: charged once, however often it is asked."""
-        asked = self.settings
-        return asked.client.ask(
-            Moments(), self.arguments, asked.datasets, asked.noise, asked.epsilon, reuse=True
-        )
+        return self.settings.client.ask(*self.asked, reuse=True)
 
     def moments(self, answered: Answered) -> Floats:
         """The release in reals: (outputs, width)."""
@@ -235,10 +245,6 @@ def question(settings: Settings, family: Family | None, table: Any) -> Question:
 
     `family` None: logistic or softmax, as the label is.
     """
-    for name in ("epsilon", "noise", "clip"):
-        given = getattr(settings, name)
-        if given is not None and not 0 < given < math.inf:  # NaN fails this too.
-            raise BadArguments(f"{name}={given}: it is a number over 0, or None")
     document, digests = settings.client.frozen_to_train(settings.datasets)
     declared = document.trained(settings.tag)
     found = family_of(declared, settings.label, family)
@@ -259,6 +265,25 @@ def arguments(tag: str, label: int, phi: Representation) -> dict[str, Any]:
         labels=(label,),
     )
     return asked.model_dump(mode="json")
+
+
+def fitted_to_field(
+    document: Document, tag: str, label: int, phi: Representation, noise: float, records: int
+) -> Representation:
+    """The same with the finest clip factors at which its moments over so many records stay in the field.
+
+    Nothing is lost but the grid of the factors: they are the known weights of the rows. If none fits, φ as it
+    is: helpers say so, and charge nothing.
+    """
+    for fraction in range(phi.fraction, 0, -1):
+        coarser = replace(phi, fraction=fraction)
+        (column,) = Moments().ask(document, arguments(tag, label, coarser)).columns
+        try:
+            check_range(document, Moments.name, column, noise, records)
+        except FieldOverflow:
+            continue
+        return coarser
+    return phi
 
 
 def real_rows(phi: Representation, rows: Bytes) -> tuple[Floats, Floats]:

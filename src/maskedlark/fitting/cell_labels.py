@@ -27,7 +27,7 @@ from maskedlark.dp import intervals
 from maskedlark.errors import BadArguments
 from maskedlark.exact.cells import Largest
 from maskedlark.features.encoder import Encoder
-from maskedlark.fitting import asking, maps, soft_labels
+from maskedlark.fitting import asking, maps, options, soft_labels
 from maskedlark.fitting.clusters import Clusters, Points, Space
 from maskedlark.fitting.estimators import Released
 from maskedlark.fitting.maps import Bytes, Map
@@ -207,7 +207,8 @@ class CellLabels(ClassifierMixin, Released):  # type: ignore[misc]
         default. `encoder`: the one that made browsers' bytes; without it, rows are bytes. `space`: where rows
         are compared, a network that helpers can run too, made without labels (`examples/`), or a map of
         `fitting`; by default principal components of bytes, and of a table with its encoder the map
-        `buckets`. `cells`: how many; chosen by default. `neighbours`: over how many labels are smoothed.
+        `buckets`. `cells`: how many; chosen by default. `neighbours`: over how many labels are smoothed, 0
+        for none.
         """
         self.client, self.tag, self.epsilon, self.noise = client, tag, epsilon, noise
         self.label, self.datasets, self.encoder = label, datasets, encoder
@@ -259,14 +260,13 @@ class CellLabels(ClassifierMixin, Released):  # type: ignore[misc]
 
     def _question(self, table: Any) -> CellQuestion:  # noqa: ANN401
         """Check everything, without a charge."""
+        options.check(self.get_params(deep=False))
         document, digests = self.client.frozen_to_train(self.datasets)
         declared = document.trained(self.tag)
         asking.family_of(declared, self.label, None)
         check_encoder(declared, self.encoder)
         noise = first_noise(document, Cells.name, self.tag, self.noise, self.epsilon)
         rows = encoded(table, self.encoder, described.byte_features(document, self.tag))
-        if self.neighbours < 0:
-            raise BadArguments("neighbours= is 0 or more; with 0 labels are not smoothed")
         records = self.client.records(document, digests, self.tag)
         if records < document.k:
             raise TooFewRecords(f"{records} records of {self.tag}, and k is {document.k}")

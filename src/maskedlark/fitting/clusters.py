@@ -178,7 +178,8 @@ class Clusters:
         # Random starts make cells of more even sizes than k-means++, which begins at outliers.
         with _alone(), warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # Of equal rows: empty clusters are dropped.
-            means = KMeans(count, init="random", n_init=1, max_iter=_STEPS, random_state=seed).fit(some)
+            start = seed % 2**32  # All that scikit-learn takes.
+            means = KMeans(count, init="random", n_init=1, max_iter=_STEPS, random_state=start).fit(some)
         network, weights = space.sent(means.cluster_centers_.astype(np.float64))
         found = cls(network, weights, run(network, weights, rows))
         keep = found.sizes >= min(least, found.sizes.max())

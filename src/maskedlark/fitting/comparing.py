@@ -19,12 +19,12 @@ from maskedlark.exact.network import Layer, Linear, Network
 from maskedlark.exact.operations import Identity
 from maskedlark.exact.quantise import dequantise, quantise
 from maskedlark.fitting import glm, maps
-from maskedlark.fitting.asking import FRACTION, arguments, real_rows
+from maskedlark.fitting.asking import FRACTION, arguments, fitted_to_field, real_rows
 from maskedlark.fitting.fitted import FittedModel
 from maskedlark.fitting.maps import Bytes, Floats
 from maskedlark.functions import weights
 from maskedlark.functions.moments import Moments
-from maskedlark.training.public_rows import encoded, fake_rate
+from maskedlark.training.public_rows import encoded, fake_rate, first_noise
 
 _RIDGE = 0.01
 """Of the whitening of scores: models that nearly agree are told apart."""
@@ -95,9 +95,12 @@ def compare(
     rows = encoded(X, fitted.encoder, fitted.phi.network.features)
     scores = np.concatenate([each.model_.scores(rows) for each in models], axis=1)
     phi, weight, bias = _extended(models, rows, scores)
+    drawn = first_noise(document, Moments.name, first.tag, noise, epsilon)
+    held = client.records(document, digests, first.tag)
+    phi = fitted_to_field(document, first.tag, first.label, phi, drawn, held)
     asked = arguments(first.tag, first.label, phi)
     answered: Answered = client.ask(Moments(), asked, datasets, noise, epsilon, reuse=True)
-    records = client.records(document, digests, first.tag) / (1 + fake_rate(document, first.tag))
+    records = held / (1 + fake_rate(document, first.tag))
     numbers, clips = real_rows(phi, rows)
     clips *= records / len(rows)
     (column,) = answered.tables[0].plan.columns

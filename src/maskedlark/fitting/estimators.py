@@ -24,7 +24,7 @@ from sklearn.utils.validation import check_is_fitted
 from maskedlark.adserver.client import Client
 from maskedlark.errors import BadArguments
 from maskedlark.features.encoder import Encoder
-from maskedlark.fitting import asking, fit, plan, saving
+from maskedlark.fitting import asking, fit, options, plan, saving
 from maskedlark.fitting.asking import Question, Settings
 from maskedlark.fitting.errors import RowsDiffer
 from maskedlark.fitting.fitted import FittedModel
@@ -44,11 +44,15 @@ class Released(BaseEstimator):  # type: ignore[misc]
         """How many rows and records there are, and how many one side lacks."""
         check_is_fitted(self)
         lacks = self.rows_ - self.real_records_
-        who = "helpers lack" if lacks > 0 else "this table lacks"
-        return (
+        counted = (
             f"{self.rows_:,} rows here, {self.records_:,} records at the helpers, of which "
-            f"{self.real_records_:,.0f} are expected to be real: {who} about {abs(lacks):,.0f}"
+            f"{self.real_records_:,.0f} are expected to be real"
         )
+        # Nobody knows how many are fakes: a difference within three deviations of that says nothing.
+        if abs(lacks) <= 3 * math.sqrt(max(0.0, self.records_ - self.real_records_)):
+            return f"{counted}: as many, as far as anybody can tell"
+        who = "helpers lack" if lacks > 0 else "this table lacks"
+        return f"{counted}: {who} about {abs(lacks):,.0f}"
 
     def _counted(self, question: Any) -> None:  # noqa: ANN401 - of moments or of cells
         self.rows_, self.records_ = len(question.rows), question.records
@@ -111,8 +115,6 @@ class _Linear(Released):
         """Ask helpers once, and fit. The same rows and settings again cost nothing."""
         if y is not None:
             raise BadArguments("there is no y: labels stay with the helpers; call fit(X)")
-        if self.ridge is not None and not 0 < self.ridge < math.inf:
-            raise BadArguments(f"ridge={self.ridge}: it is a number over 0, or None")
         question = self._question(X)
         answered = question.ask()
         self.answered_, self.receipts_ = answered, answered.receipts
@@ -147,6 +149,7 @@ class _Linear(Released):
         return model
 
     def _question(self, table: Any) -> Question:  # noqa: ANN401
+        options.check(self.get_params(deep=False))
         told = {each.name: getattr(self, each.name) for each in fields(Settings)}
         return asking.question(Settings(**told), self._family, table)
 

@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 
 from maskedlark.adserver.explanation import Explained
-from maskedlark.fitting.asking import Question
-from maskedlark.functions.moments import Moments
+from maskedlark.fitting.asking import FRACTION, Question
 from maskedlark.training.plan import HOPELESS
 
 _NOTHING = 0.02
@@ -25,6 +24,8 @@ class FitPlan:
     width: int
     """How many numbers are released per output."""
     clip: float
+    fraction: int
+    """The bits of a clip factor."""
     share: float
     """Of the assumed truth's variance, how much the release is expected to explain."""
     others: tuple[tuple[str, float, float], ...]
@@ -37,6 +38,8 @@ class FitPlan:
     rows: int
     records: int
     real_records: float
+    is_answered: bool = False
+    """Whether the very same was answered before, so that fitting costs nothing."""
 
     @property
     def epsilon(self) -> float | None:
@@ -74,6 +77,7 @@ class FitPlan:
             "map": self.map,
             "width": self.width,
             "clip": self.clip,
+            "fraction": self.fraction,
             "explained": self.share,
             "others": [{"map": map_, "clip": clip, "explained": share} for map_, clip, share in self.others],
             "auc": self.auc and self.auc[0],
@@ -82,6 +86,7 @@ class FitPlan:
             "rows": self.rows,
             "records": self.records,
             "real_records": self.real_records,
+            "is_answered": self.is_answered,
         }
 
     def __str__(self) -> str:
@@ -98,20 +103,25 @@ class FitPlan:
             f"map: {self.map}, rows clipped to {self.clip:g}; explains {self.share:.0%} of {self.assumed}"
             + (f" (others: {instead})" if instead else ""),
         ]
+        if self.fraction < FRACTION:
+            lines.append(
+                f"clip factors have {self.fraction} bits, not {FRACTION}, so that sums fit the field: rows "
+                f"are shortened by up to 1/{2**self.fraction} more, which the fit takes into account"
+            )
         if self.auc is not None:
             lines.append(f"AUC {self.auc[0]:.3f} ± {self.auc[1]:.3f}, simulated under that assumption")
         lines.append(f"standard error of a coefficient {self.coefficient_error:.3g}. Nothing was spent")
         if self.is_hopeless:
             lines.append(HOPELESS)
+        if self.is_answered:
+            lines.append("The same was asked and answered before: fitting it again costs nothing")
         return "\n".join(lines)
 
 
 def plan(question: Question) -> FitPlan:
     """Price the question at the helpers, and simulate its outcome."""
     settings, chosen, assumed = question.settings, question.chosen, question.assumed
-    priced = settings.client.price(
-        Moments(), question.arguments, settings.datasets, settings.noise, settings.epsilon
-    )
+    priced = settings.client.price(*question.asked)
     experiment, map_ = chosen.experiment, chosen.map
     named, _ = map_.named(experiment.error_root, np.zeros(len(experiment.error_root)))
     assumption = f"a truth of deviation {assumed.spread:g}"
@@ -123,6 +133,7 @@ def plan(question: Question) -> FitPlan:
         map_.kind,
         question.phi.width,
         chosen.clip,
+        question.phi.fraction,
         experiment.explained,
         tuple((e.map.kind, e.clip, e.experiment.explained) for e in question.candidates if e is not chosen),
         experiment.auc(settings.seed) if question.family.is_binary else None,
@@ -131,4 +142,5 @@ def plan(question: Question) -> FitPlan:
         len(question.rows),
         question.records,
         question.real_records,
+        question.is_answered(),
     )

@@ -20,7 +20,6 @@ from pydantic import Field, model_validator
 
 from maskedlark.core import field
 from maskedlark.core.declared import MAX_FEATURES, MAX_NAMES
-from maskedlark.core.field import FieldArray
 from maskedlark.core.labels import LabelSpace
 from maskedlark.core.records import Records, TrainingRecords
 from maskedlark.dp.mechanisms import Sensitivity
@@ -35,11 +34,13 @@ from maskedlark.functions.function import (
     Function,
     Group,
     Part,
+    Partial,
     Query,
     Table,
     TableSchema,
     parse,
 )
+from maskedlark.functions.groups import Groups
 from maskedlark.functions.model import DescribedModel, ModelFunction
 from maskedlark.parameters.document import Document
 from maskedlark.parameters.settings import Name
@@ -49,6 +50,9 @@ CELL = "cell"
 """The name of a table's key: the cell's number."""
 MAX_NUMBERS = 1 << 16
 """The most cells of one table times its labels."""
+_BLOCK = 1 << 16
+_AT_ONCE = 1 << 22
+"""Records, and candidates of records, in memory at a time."""
 _Output = Annotated[int, Field(ge=0, lt=MAX_FEATURES)]
 _Count = Annotated[int, Field(ge=1, le=MAX_NUMBERS)]
 
@@ -158,14 +162,16 @@ class CellTable:
         sensitivity = Sensitivity(1, 1.0) if self.ones else Sensitivity(2, sqrt(2), touched=2)
         return Column(f"label {self.label}", sensitivity, 1, cells * self.width)
 
-    def counts(self, records: TrainingRecords, cells: exact.Cells) -> FieldArray:
-        """A helper's share: (cells, width)."""
+    def counts(self, records: TrainingRecords, cells: exact.Cells) -> Table:
+        """A row per cell, whether or not it has records."""
         masks, shown = records.masks(self.label), records.candidates[self.label]
         if self.ones:
             masks, columns = field.total(masks * (shown == 1), axis=1)[:, None], np.zeros((1, 1), np.intp)
         else:
             columns = self.space.index(shown)
-        return exact.counts(cells, masks, columns, (self.partition.count, self.width))
+        count = self.partition.count
+        counts = exact.counts(cells, masks, columns, (count, self.width))
+        return Table(Groups((range(count),)), np.bincount(cells, minlength=count), (counts,))
 
 
 @dataclass(frozen=True)
@@ -175,41 +181,45 @@ class CellsQuery(Query):
     tag: str = dataclass_field()
     network: Network | None
     weights: Quantised | None
-    tables: tuple[CellTable, ...]
+    asked: tuple[CellTable, ...]
     part: Part | None
 
     @cached_property
     def schemas(self) -> tuple[TableSchema, ...]:
         """A row per cell; over a hidden part one row with all cells."""
         if self.part is None:
-            return tuple(
-                TableSchema((CELL,), (each.column(1),), each.partition.count) for each in self.tables
-            )
-        return tuple(TableSchema((), (each.column(each.partition.count),)) for each in self.tables)
+            return tuple(TableSchema((CELL,), (each.column(1),), each.partition.count) for each in self.asked)
+        return tuple(TableSchema((), (each.column(each.partition.count),)) for each in self.asked)
 
-    def share(self, datasets: Sequence[Records], k: int) -> list[Table]:
-        """Over the union of datasets."""
-        trained = [records for records in datasets if isinstance(records, TrainingRecords)]
-        assert len(trained) == len(datasets), "a model's records are reports to train"
-        partitions = [each.partition for each in self.tables]
-        found = [exact.cells(self.network, self.weights, each.features, partitions) for each in trained]
-        return [self._table(each, trained, own, k) for each, *own in zip(self.tables, *found, strict=True)]
+    def over(self, records: Records, device: str = "cpu") -> Partial:
+        """A row per cell, in blocks whose candidates fit in memory."""
+        assert isinstance(records, TrainingRecords), "a model's records are reports to train"
+        partitions = [each.partition for each in self.asked]
+        size = max(1, min(_BLOCK, _AT_ONCE // max(1, records.shares.shape[1])))
+        partial: list[Partial] = []
+        for start in range(0, max(1, len(records)), size):
+            block = records.block(slice(start, start + size))
+            cells = exact.cells(self.network, self.weights, block.features, partitions, device=device)
+            counts = [each.counts(block, own) for each, own in zip(self.asked, cells, strict=True)]
+            partial = [self.combined([*partial, counts])]
+        return partial[0]
 
-    def _table(
-        self, table: CellTable, datasets: Sequence[TrainingRecords], cells: Sequence[exact.Cells], k: int
-    ) -> Table:
-        total = np.zeros((table.partition.count, table.width), np.int64)
-        for records, own in zip(datasets, cells, strict=True):
-            total = field.add(total, table.counts(records, own))
-        sizes = np.bincount(np.concatenate([*cells, np.empty(0, np.int64)]), minlength=len(total))
+    def tables(self, partials: Sequence[Partial], k: int) -> list[Table]:
+        """Cells of at least k records, and runs of buckets that hold k; over a hidden part all cells."""
+        every = zip(self.asked, self.combined(partials), strict=True)
+        return [self._table(each, table, k) for each, table in every]
+
+    def _table(self, asked: CellTable, every: Table, k: int) -> Table:
+        sizes, (total,) = every.records, every.shares
         if self.part is not None:
             return Table([()], sizes.sum(keepdims=True), (total.reshape(1, -1),))
-        first = _joined(sizes, k) if isinstance(table.partition, exact.Buckets) else np.arange(len(sizes))
+        if not isinstance(asked.partition, exact.Buckets):
+            return every.at_least(k)
+        first = _joined(sizes, k)
         row = np.searchsorted(first, np.arange(len(sizes)), side="right") - 1
-        total = exact.counts(row, total, np.arange(table.width)[None], (len(first), table.width))
-        sizes = np.bincount(row, weights=sizes, minlength=len(first)).astype(np.int64)
-        kept = np.flatnonzero(sizes >= k)
-        return Table([(int(cell),) for cell in first[kept]], sizes[kept], (total[kept],))
+        total = exact.counts(row, total, np.arange(asked.width)[None], (len(first), asked.width))
+        runs = Groups((range(len(sizes)),), first.astype(np.int32)[None])
+        return Table(runs, np.add.reduceat(sizes, first), (total,)).at_least(k)
 
 
 def _joined(sizes: NDArray[np.int64], k: int) -> NDArray[np.intp]:

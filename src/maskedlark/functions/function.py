@@ -1,30 +1,37 @@
 """The interface of a function: its row, and how far one replaced secret can move its sum. Run by helpers.
 
 A function is one small file, unknown to the services: it parses its own arguments, declares the tables it
-returns, and computes a helper's share of them. k, the charge and the noise are handled by `release`.
+returns, and computes what one shard of a dataset adds to a helper's share of them. Shards are added up here;
+k, the charge and the noise are handled by `release`.
 """
 
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
+from maskedlark.core import field
 from maskedlark.core.field import FieldArray
 from maskedlark.core.purpose import Purpose
-from maskedlark.core.records import Entry, Records
+from maskedlark.core.records import Records
 from maskedlark.dp.mechanisms import Sensitivity
 from maskedlark.errors import BadArguments
+from maskedlark.functions import groups
+from maskedlark.functions.groups import Groups, Places
 from maskedlark.parameters.document import Document
 from maskedlark.wire.message import Settings, faults
 
-Group = tuple[Entry, ...]
+Group = groups.Group
 Arguments = Mapping[str, Any]
 """A JSON object as received. The function refuses unknown keys."""
+_AT_ONCE = 16
+"""What so many shards add is in memory at a time."""
 S = TypeVar("S", bound=Settings)
 
 
@@ -83,9 +90,53 @@ class Table:
     records: NDArray[np.int64]
     shares: tuple[FieldArray, ...]
 
+    def taken(self, rows: Places) -> "Table":
+        """Only these rows, given in ascending order."""
+        return self if len(rows) == len(self.records) else self._in(rows)
+
+    def _in(self, rows: Places) -> "Table":
+        kept = Groups.of(self.rows).taken(rows)
+        return Table(kept, self.records[rows], tuple(share[rows] for share in self.shares))
+
+    def ordered(self) -> "Table":
+        """Rows in the order of their keys."""
+        order = Groups.of(self.rows).order()
+        return self if order is None else self._in(order)
+
+    def at_least(self, k: int) -> "Table":
+        """Only groups of k records; never one without any."""
+        return self.taken(np.flatnonzero(self.records >= max(k, 1)))
+
+
+Partial = Sequence[Table]
+"""What some of the records add: every table with all of its groups, however few records they have."""
+
+
+def added(tables: Sequence[Table]) -> Table:
+    """What several shards add to one table, in any order.
+
+    Some groups may be empty: those that no shard has, of a table of all combinations of its keys.
+    """
+    rows, places = groups.united([Groups.of(table.rows) for table in tables])
+    records = np.zeros(len(rows), np.int64)
+    shares = [np.zeros((len(rows), share.shape[1]), np.int64) for share in tables[0].shares]
+    for table, place in zip(tables, places, strict=True):
+        if place is None:
+            records += table.records
+            for total, share in zip(shares, table.shares, strict=True):
+                field.accumulate(total, share)
+        else:  # A table has every group once.
+            records[place] += table.records
+            for total, share in zip(shares, table.shares, strict=True):
+                total[place] = field.add(total[place], np.ascontiguousarray(share))
+    return Table(rows, records, tuple(shares))
+
 
 class Query(ABC):
-    """A function with its arguments, checked against a document before any record is read."""
+    """A function with its arguments, checked against a document before any record is read.
+
+    It is pickled for the processes that compute, without what it cached.
+    """
 
     tag: str | None = None
     """The model whose records are queried; None to aggregate."""
@@ -101,11 +152,42 @@ class Query(ABC):
         """The tables, in order. A record may be in at most one row of each."""
 
     @abstractmethod
-    def share(self, datasets: Sequence[Records], k: int) -> list[Table]:
-        """A helper's share of every table, over the union of datasets. Linear in the records' shares.
+    def over(self, records: Records, device: str = "cpu") -> Partial:
+        """What one shard adds to a helper's share of every table. Pure; run by a worker.
 
-        The same rows and order at every helper. Rows below k may be left out; else `release` drops them.
+        Linear in the records' shares. A shard may have no records. Rows below k are there too: others may
+        have the rest of them.
         """
+
+    def combined(self, partials: Sequence[Partial]) -> Partial:
+        """What several shards add, as one. Run by a worker over its shards: it has less to send then."""
+        return [added(tables) for tables in zip(*partials, strict=True)]
+
+    def tables(self, partials: Sequence[Partial], k: int) -> list[Table]:
+        """A helper's share of every table, from what all shards add. Run by the helper's own process.
+
+        The same rows, order and bits at every helper, however records were cut into shards. Groups below k
+        are left out; a row without keys stays, and `release` drops it.
+        """
+        every = zip(self.schemas, self.combined(partials), strict=True)
+        return [table.ordered().at_least(k) if schema.by else table for schema, table in every]
+
+    def share(self, shards: Sequence[Records], k: int) -> list[Table]:
+        """A helper's share of every table, computed here, one shard after the other."""
+        partials: list[Partial] = []
+        for records in shards:
+            partials.append(self.over(records))
+            if len(partials) == _AT_ONCE:
+                partials = [self.combined(partials)]
+        return self.tables(partials, k)
+
+    def __getstate__(self) -> dict[str, object]:
+        kind = type(self)
+        return {
+            name: value
+            for name, value in vars(self).items()
+            if not isinstance(getattr(kind, name, None), cached_property)
+        }
 
     @property
     def columns(self) -> tuple[Column, ...]:

@@ -44,16 +44,19 @@ class GradientQuery(ModelQuery):
         sensitivity = Sensitivity(l1, float(2 * top), size)
         return (TableSchema((), (Column("gradient", sensitivity, top, size),)),)
 
-    def share_of(self, records: TrainingRecords) -> list[FieldArray]:
+    def share_of(self, records: TrainingRecords, device: str = "cpu") -> list[FieldArray]:
         """The sum over all records; `release` checks k."""
         seed = None if self.dropout_seed is None else Seed(self.dropout_seed, records.ids)
         batch = exact.Records.of(records, seed)
         batch.check(self.network)
-        return [self._engine.share(batch, exact.BLOCK)]
+        if device not in self._engines:
+            self._engines[device] = exact.Engine(self.step, devices.ready(device))
+        return [self._engines[device].share(batch)]
 
     @cached_property
-    def _engine(self) -> exact.Engine:
-        return exact.Engine(self.step, devices.ready("cpu"))
+    def _engines(self) -> dict[str, exact.Engine]:
+        """By device: the weights on it."""
+        return {}
 
 
 @dataclass(frozen=True)

@@ -1,113 +1,91 @@
-"""Groups records by keys, over the union of datasets, after filtering. Run by helpers."""
+"""Sums of records by their keys, after filtering, a block at a time. Run by helpers."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from typing import TypeVar
+import math
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from maskedlark.core import field
-from maskedlark.core.field import FieldArray
-from maskedlark.core.records import AggregateRecords, Coded, Entry, in_order
-from maskedlark.functions.function import Group
+from maskedlark.core.field import FieldArray, Totals
+from maskedlark.core.records import AggregateRecords, Entry
+from maskedlark.functions import groups
+from maskedlark.functions.function import Table, added
+from maskedlark.functions.groups import Codes, Groups, Places
 
-DENSE = 1 << 20
-"""Up to this many possible groups, each gets a number; beyond, only those that occur."""
+BLOCK = 1 << 20
+"""Records at a time: each takes a few words of memory."""
+_SPARSE = 4
+"""If fewer than one of so many possible groups occur, only those are kept."""
 
-N = TypeVar("N", np.int32, np.int64)
 Filter = tuple[str, Callable[[Entry], bool]]
 
 
-class Keys:
-    """The keys of all records that pass every filter, with the same codes in all datasets."""
+class Sums:
+    """The sums of some columns of shares over the records that pass every filter."""
 
-    def __init__(self, datasets: Sequence[AggregateRecords], filters: Sequence[Filter]) -> None:
-        self._datasets = datasets
-        self._passing = [_passing(records, filters) for records in datasets]
+    def __init__(
+        self, records: AggregateRecords, places: Sequence[int], filters: Sequence[Filter] = ()
+    ) -> None:
+        self._records, self._places = records, places
+        # Evaluated once per entry, not per record.
+        self._allowed: dict[str, NDArray[np.bool_]] = {}
+        for name, allows in filters:
+            own = np.array([allows(entry) for entry in records.keys[name].entries], np.bool_)
+            self._allowed[name] = own & self._allowed.get(name, True)
 
-    @cached_property
-    def count(self) -> int:
-        """How many records pass."""
-        return sum(
-            len(records) if passing is None else int(passing.sum())
-            for records, passing in zip(self._datasets, self._passing, strict=True)
-        )
+    def by(self, keys: Sequence[str]) -> Table:
+        """The groups of these keys, with their sizes and sums. Some of them may be empty."""
+        coded = [self._records.keys[name] for name in keys]
+        entries = tuple(each.entries for each in coded)
+        codes, sizes = [each.codes for each in coded], [*map(len, entries)]
+        if groups.is_dense(math.prod(sizes), len(self._records)):
+            return _occurring(self._dense(Groups(entries), codes, sizes))
+        return added([*self._sorted(entries, codes, sizes)])
 
-    def selected(self, columns: Sequence[NDArray[N]]) -> NDArray[N]:
-        """One column over all datasets, for the records that pass."""
-        pairs = zip(columns, self._passing, strict=True)
-        parts = [column if passing is None else column[passing] for column, passing in pairs]
-        return np.ascontiguousarray(parts[0] if len(parts) == 1 else np.concatenate(parts))
+    def _dense(self, rows: Groups, codes: Sequence[Codes], sizes: Sequence[int]) -> Table:
+        records = np.zeros(len(rows), np.int64)
+        totals = [Totals(len(rows)) for _ in self._places]
+        for own, shares in self._blocks(codes):
+            index = groups.numbers(own, sizes, len(shares[0]))
+            records += np.bincount(index, minlength=len(records))
+            for total, share in zip(totals, shares, strict=True):
+                total.add(share, index)
+        return Table(rows, records, tuple(total.sums()[:, None] for total in totals))
 
-    def column(self, name: str) -> Coded:
-        """One key of every record that passes, its entries sorted."""
-        coded = [records.keys[name] for records in self._datasets]
-        entries = in_order(dict.fromkeys(entry for each in coded for entry in each.entries))
-        return Coded(self.selected([_translated(each, entries) for each in coded]), entries)
+    def _sorted(
+        self, entries: tuple[Sequence[Entry], ...], codes: Sequence[Codes], sizes: Sequence[int]
+    ) -> Iterator[Table]:
+        """The groups that occur in each block."""
+        for own, shares in self._blocks(codes):
+            index, kept = groups.distinct(np.stack(own), sizes)
+            rows = Groups(entries, kept)
+            records = np.bincount(index, minlength=len(rows))
+            totals = [Totals(len(rows)) for _ in shares]
+            for total, share in zip(totals, shares, strict=True):
+                total.add(share, index)
+            yield Table(rows, records, tuple(total.sums()[:, None] for total in totals))
 
+    def _blocks(self, codes: Sequence[Codes]) -> Iterator[tuple[list[Codes], list[FieldArray]]]:
+        """The codes and shares of every block's records that pass. At least one block, maybe of none."""
+        for start in range(0, max(1, len(self._records)), BLOCK):
+            block = slice(start, start + BLOCK)
+            passing = self._passing(block)
+            columns = [self._records.shares[block, place] for place in self._places]
+            if passing is None:
+                yield [each[block] for each in codes], columns
+            else:
+                yield [each[block][passing] for each in codes], [each[passing] for each in columns]
 
-@dataclass(frozen=True, repr=False)
-class Groups:
-    """Groups of at least k records: their keys, their sizes, and the group of every record."""
-
-    rows: Sequence[Group]
-    records: NDArray[np.int64]
-    _index: NDArray[np.intp]
-    _kept: NDArray[np.intp]
-    _groups: int
-
-    def totals(self, share: FieldArray) -> FieldArray:
-        """The sum of a share over each group."""
-        return field.total_by(share, self._index, self._groups)[self._kept]
-
-
-def group(keys: Keys, by: Sequence[str], k: int) -> Groups:
-    """Group all records by these keys: the same groups in the same order at every helper."""
-    columns = [keys.column(name) for name in by]
-    index, codes = _index(columns, keys.count)
-    sizes = np.bincount(index, minlength=len(codes))
-    # Empty groups are dropped even if k is 0.
-    kept = np.flatnonzero(sizes >= max(k, 1))
-    return Groups(_rows(columns, codes[kept]), sizes[kept].astype(np.int64), index, kept, len(codes))
-
-
-def _index(columns: Sequence[Coded], count: int) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
-    """A group number per record, and the key codes of each number: (groups, keys)."""
-    index = np.zeros(count, np.intp)
-    codes = np.zeros((1, 0), np.int64)
-    for column in columns:
-        size = max(1, len(column.entries))
-        index = index * size + column.codes if codes.shape[1] else column.codes.astype(np.intp)
-        if len(codes) * size <= DENSE:
-            numbers = np.arange(len(codes) * size)
-        else:
-            numbers, index = np.unique(index, return_inverse=True)
-        codes = np.hstack([codes[numbers // size], (numbers % size)[:, None]])
-    return index, codes
+    def _passing(self, block: slice) -> Places | None:
+        passing: NDArray[np.bool_] | None = None
+        for name, allowed in self._allowed.items():
+            own = allowed[self._records.keys[name].codes[block]]
+            passing = own if passing is None else passing & own
+        return None if passing is None else np.flatnonzero(passing)
 
 
-def _rows(columns: Sequence[Coded], codes: NDArray[np.int64]) -> list[Group]:
-    if not columns:
-        return [()] * len(codes)
-    named = [[column.entries[code] for code in codes[:, i].tolist()] for i, column in enumerate(columns)]
-    return list(zip(*named, strict=True))
-
-
-def _passing(records: AggregateRecords, filters: Sequence[Filter]) -> NDArray[np.bool_] | None:
-    """Which records pass; None without filters. Evaluated once per entry, not per record."""
-    passing = None
-    for name, allows in filters:
-        coded = records.keys[name]
-        allowed = np.array([allows(entry) for entry in coded.entries], np.bool_)[coded.codes]
-        passing = allowed if passing is None else passing & allowed
-    return passing
-
-
-def _translated(column: Coded, entries: tuple[Entry, ...]) -> NDArray[np.int32]:
-    """A column's codes, translated to these entries."""
-    if column.entries == entries:
-        return column.codes
-    place = {entry: i for i, entry in enumerate(entries)}
-    return np.array([place[entry] for entry in column.entries], np.int32)[column.codes]
+def _occurring(table: Table) -> Table:
+    """Without empty groups, if most are: what a small shard adds is small, whatever the dictionary."""
+    if _SPARSE * np.count_nonzero(table.records) >= len(table.records):
+        return table
+    return table.taken(np.flatnonzero(table.records))

@@ -4,7 +4,7 @@ Helpers build the network from these few settings, so they need not trust a mode
 """
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 from functools import cached_property
@@ -13,7 +13,6 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field, model_validator
 
-from maskedlark.core import field
 from maskedlark.core.declared import MAX_FEATURES, MAX_NAMES
 from maskedlark.core.field import FieldArray
 from maskedlark.core.purpose import Purpose
@@ -26,7 +25,7 @@ from maskedlark.exact.losses import BinaryCrossEntropy, Loss, SoftmaxCrossEntrop
 from maskedlark.exact.network import Layer, Linear, Network
 from maskedlark.exact.operations import ACTIVATIONS, Activation, Dropout, Elu, LeakyRelu
 from maskedlark.exact.quantise import Quantised
-from maskedlark.functions.function import AnyFunction, Arguments, Query, Table, parse
+from maskedlark.functions.function import AnyFunction, Arguments, Partial, Query, Table, parse
 from maskedlark.parameters.document import Document
 from maskedlark.wire.message import Settings
 
@@ -160,19 +159,15 @@ class ModelQuery(Query):
     network: Network
     weights: Quantised
 
-    def share(self, datasets: Sequence[Records], k: int) -> list[Table]:  # noqa: ARG002
-        """Over the union of datasets; `release` checks k."""
-        trained = [records for records in datasets if isinstance(records, TrainingRecords)]
-        assert len(trained) == len(datasets), "a model's records are reports to train"
-        totals: list[FieldArray] = [np.zeros(column.width, np.int64) for column in self.columns]
-        for records in trained:
-            totals = [field.add(*both) for both in zip(totals, self.share_of(records), strict=True)]
-        counted = np.array([sum(map(len, trained))], np.int64)
-        return [Table([()], counted, tuple(total[None, :] for total in totals))]
+    def over(self, records: Records, device: str = "cpu") -> Partial:
+        """One row; `release` checks k."""
+        assert isinstance(records, TrainingRecords), "a model's records are reports to train"
+        shares = tuple(share[None, :] for share in self.share_of(records, device))
+        return [Table([()], np.array([len(records)]), shares)]
 
     @abstractmethod
-    def share_of(self, records: TrainingRecords) -> list[FieldArray]:
-        """A helper's share of every vector, over the records of one dataset."""
+    def share_of(self, records: TrainingRecords, device: str = "cpu") -> list[FieldArray]:
+        """A helper's share of every vector, over the records of one shard."""
 
 
 def byte_features(document: Document, tag: str) -> int:

@@ -69,9 +69,9 @@ class MomentsQuery(ModelQuery):
         """One row, with a vector per label: output by output, φ in its order, the constant last."""
         return (TableSchema((), tuple(map(self._column, self.labels))),)
 
-    def share_of(self, records: TrainingRecords) -> list[FieldArray]:
+    def share_of(self, records: TrainingRecords, device: str = "cpu") -> list[FieldArray]:
         """A vector per label."""
-        return [self._share(records, label).ravel() for label in self.labels]
+        return [self._share(records, label, device).ravel() for label in self.labels]
 
     def _column(self, label: int) -> Column:
         loss, values, phi = self.network.losses[label], self.spaces[label].values, self.representation
@@ -87,7 +87,7 @@ class MomentsQuery(ModelQuery):
         sensitivity = Sensitivity(top * span * longer, l2, touched)
         return Column(f"label {label}", sensitivity, top * largest, loss.outputs * phi.width)
 
-    def _share(self, records: TrainingRecords, label: int) -> FieldArray:
+    def _share(self, records: TrainingRecords, label: int, device: str) -> FieldArray:
         loss, masks = self.network.losses[label], records.masks(label)
         shown = np.broadcast_to(records.candidates[label], masks.shape)
         one_hot = isinstance(loss, SoftmaxCrossEntropy)
@@ -98,7 +98,7 @@ class MomentsQuery(ModelQuery):
                 return _by_class(own, candidates, loss.outputs)
             return field.total(field.multiply(own, field.from_signed(candidates)), axis=1)[:, None]
 
-        return self.representation.share(records.features, weighted, loss.outputs)
+        return self.representation.share(records.features, weighted, loss.outputs, device=device)
 
 
 def _by_class(masks: FieldArray, candidates: np.ndarray, classes: int) -> FieldArray:

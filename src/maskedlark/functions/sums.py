@@ -11,14 +11,22 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from maskedlark.core.declared import COUNT, MAX_NAMES
-from maskedlark.core.field import FieldArray
 from maskedlark.core.purpose import Purpose
 from maskedlark.core.records import AggregateRecords, Entry, Records
 from maskedlark.core.suggestions import did_you_mean
 from maskedlark.dp.mechanisms import Sensitivity
 from maskedlark.errors import BadArguments
-from maskedlark.functions.function import Arguments, Column, Function, Query, Table, TableSchema, parse
-from maskedlark.functions.grouping import Keys, group
+from maskedlark.functions import grouping
+from maskedlark.functions.function import (
+    Arguments,
+    Column,
+    Function,
+    Partial,
+    Query,
+    Table,
+    TableSchema,
+    parse,
+)
 from maskedlark.parameters.document import Document
 from maskedlark.parameters.settings import KeyNumber, KeyText, Name
 from maskedlark.wire.message import Settings
@@ -78,42 +86,33 @@ class SumsArguments(Settings):
 
 @dataclass(frozen=True)
 class SumsQuery(Query):
-    """Sums under a document."""
+    """Sums of these columns of shares."""
 
-    document: Document
     arguments: SumsArguments
+    places: tuple[int, ...]
+    """By value: its column of shares."""
+    values: tuple[Column, ...]
 
     @cached_property
     def schemas(self) -> tuple[TableSchema, ...]:
         """A table per grouping, a column per value."""
-        columns = tuple(self._column(name) for name in self.arguments.values)
-        return tuple(TableSchema(keys, columns) for keys in self.arguments.by)
+        return tuple(TableSchema(keys, self.values) for keys in self.arguments.by)
 
     @property
     def may_lack_rows(self) -> bool:  # type: ignore[override]
         """Unless a row is over all records, whatever their keys."""
         return all(schema.by or self.arguments.where for schema in self.schemas)
 
-    def share(self, datasets: Sequence[Records], k: int) -> list[Table]:
+    def over(self, records: Records, device: str = "cpu") -> Partial:  # noqa: ARG002
+        """Groups with their sizes and sums."""
+        assert isinstance(records, AggregateRecords), "sums are over reports to aggregate"
+        filters = [(where.key, where.allows) for where in self.arguments.where]
+        sums = grouping.Sums(records, self.places, filters)
+        return [sums.by(schema.by) for schema in self.schemas]
+
+    def tables(self, partials: Sequence[Partial], k: int) -> list[Table]:
         """Groups of at least k records, in the order of their keys."""
-        measured = [records for records in datasets if isinstance(records, AggregateRecords)]
-        assert len(measured) == len(datasets), "sums are over reports to aggregate"
-        keys = Keys(measured, [(where.key, where.allows) for where in self.arguments.where])
-        names = (COUNT, *self.document.measure.names)
-        places = [names.index(name) for name in self.arguments.values]
-        shares = [keys.selected([records.shares[:, place] for records in measured]) for place in places]
-        return [self._table(keys, schema, shares, k) for schema in self.schemas]
-
-    def _table(self, keys: Keys, schema: TableSchema, shares: Sequence[FieldArray], k: int) -> Table:
-        groups = group(keys, schema.by, k)
-        totals = tuple(groups.totals(share)[:, None] for share in shares)
-        return Table(groups.rows, groups.records, totals)
-
-    def _column(self, name: str) -> Column:
-        if name == COUNT:
-            return Column(COUNT, Sensitivity(1, 1.0), 1)
-        value = next(value for value in self.document.values if value.name == name)
-        return Column(name, Sensitivity(value.width(), float(value.width())), value.declared().largest())
+        return [table.at_least(k) for table in super().tables(partials, k)]
 
 
 class Sums(Function):
@@ -128,7 +127,16 @@ class Sums(Function):
         _check_names("value", asked.values, (COUNT, *document.measure.names))
         keys = [*(name for by in asked.by for name in by), *(where.key for where in asked.where)]
         _check_names("key", keys, document.keys)
-        return SumsQuery(document, asked)
+        names = (COUNT, *document.measure.names)
+        places = tuple(names.index(name) for name in asked.values)
+        return SumsQuery(asked, places, tuple(_column(document, name) for name in asked.values))
+
+
+def _column(document: Document, name: str) -> Column:
+    if name == COUNT:
+        return Column(COUNT, Sensitivity(1, 1.0), 1)
+    value = next(value for value in document.values if value.name == name)
+    return Column(name, Sensitivity(value.width(), float(value.width())), value.declared().largest())
 
 
 def _check_names(what: str, names: Sequence[str], declared: Sequence[str]) -> None:

@@ -91,8 +91,8 @@ def create_app(service: Service, forget_every_s: float = FORGET_EVERY_S) -> Fast
     counts = HelperCounts(service, metrics.install(app, "helper"))
     # Two kinds of threads: the loop and short work never wait for them, nor queries for datasets.
     admission = RequestAdmission(service.request_verifier(), service.config.limits)
-    ingesting = SignedWork(admission, FairScheduler(2 * service.config.own_workers, "ingesting"))
-    answering = SignedWork(admission, FairScheduler(service.config.own_workers, "answering"))
+    ingesting = SignedWork(admission, FairScheduler(2 * service.engine.workers, "ingesting"))
+    answering = SignedWork(admission, FairScheduler(service.engine.workers, "answering"))
     app.include_router(health.router(service.check))
     _add_public(app, service)
     _add_datasets(app, service, ingesting, counts)
@@ -220,7 +220,7 @@ def _add_checks(app: FastAPI, service: Service, signed: SignedWork) -> None:
 
 
 def _add_questions(app: FastAPI, service: Service, signed: SignedWork, counts: HelperCounts) -> None:
-    """Queries: the only way out for anything that depends on a secret."""
+    """Queries: what they would cost, and their answers."""
 
     @app.post(API + "/releases", openapi_extra=answers.taking(JSON_TYPE))
     async def release(request: Request) -> Response:

@@ -90,7 +90,8 @@ def back_up(
         else:
             frozen = _copy_database(database, folder / DATABASE, clock.now())
             copied[DATABASE] = _copied(folder / DATABASE)
-        for each in frozen:
+        # In storage of its own, columns are backed up by that storage.
+        for each in frozen if config.compute.storage is None else ():
             copied |= _copy_columns(config, database, each, folder, before)
         copied |= _copy_parameters(config.parameters_folder, folder)
         if with_keys:
@@ -137,7 +138,7 @@ def _copy_columns(
     """One frozen dataset's files, linked where `before` has them. Empty if it expired meanwhile."""
     place, copied = f"columns/{row.number}/{row.folder}", {}
     try:
-        for name, stored in Contents.model_validate_json(row.contents).files.items():
+        for name, stored in Contents.model_validate_json(row.contents).all_files.items():
             path, wanted = f"{place}/{name}", Copied(size=stored.size, sha256=stored.digest)
             if not _link(before.get((path, wanted)), folder / path):
                 _copy(config.folder / path, folder / path, wanted)

@@ -89,7 +89,7 @@ class ChunkChecks:
         key = self._keys.of(document)  # Its pin is anchored before a number leaves.
         accepted = datasets.unpack(chunk.accepted.hex(), chunk.parts)
         try:
-            kept = chunk_file.read_checks(self._context.folder(row.number) / chunk.file, accepted)
+            kept = chunk_file.read_checks(self._context.files(row.number), chunk.file, accepted)
         except DamagedDataset:
             # If it was frozen or aborted meanwhile, and its file is gone, report that.
             if (row := self._context.row(origin, name, attempt)).state != OPEN:

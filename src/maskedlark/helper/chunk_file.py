@@ -5,14 +5,11 @@ chunk's row states what is accepted, since that depends on other chunks.
 """
 
 import json
-import os
 import struct
-import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,8 +20,8 @@ from maskedlark.core.declared import Model
 from maskedlark.core.field import FieldArray
 from maskedlark.core.records import AggregateRecords, Coded, TrainingRecords
 from maskedlark.core.sharing import ByteRows
+from maskedlark.helper.dataset_files import DatasetFiles
 from maskedlark.helper.errors import DamagedDataset
-from maskedlark.web import files
 from maskedlark.wire.decrypt import Opened, ids_of
 
 PREFIX = "chunk-"
@@ -34,15 +31,11 @@ _DAMAGE = *_FAULTS, struct.error, zlib.error, zipfile.BadZipFile
 Array = NDArray[Any]
 
 
-def write(folder: Path, opened: Opened) -> str:
+def write(files: DatasetFiles, opened: Opened) -> str:
     """Write a new file under a unique name, durable when this returns."""
-    handle, path = tempfile.mkstemp(dir=folder, prefix=PREFIX)  # 0600
-    with os.fdopen(handle, "wb") as file:
-        np.savez(file, allow_pickle=False, **_arrays(opened))
-        file.flush()
-        os.fsync(file.fileno())
-    files.sync(folder)
-    return Path(path).name
+    name = files.unique(PREFIX)
+    files.write(name, lambda file: np.savez(file, allow_pickle=False, **_arrays(opened)))
+    return name
 
 
 def _arrays(opened: Opened) -> dict[str, Array]:
@@ -86,28 +79,34 @@ class KeptChecks(NamedTuple):
     numbers: FieldArray
 
 
-def read(path: Path, kept: NDArray[np.bool_], models: Mapping[str, Model]) -> KeptRecords:
+def read(files: DatasetFiles, name: str, kept: NDArray[np.bool_], models: Mapping[str, Model]) -> KeptRecords:
     """The records of a chunk's kept parts. Refuses a file that is not as written."""
-    with _reading(path) as file:
+    with _reading(files, name) as file:
         arrays = dict(file)
-        return _kept(arrays, _rows(path.name, arrays, kept), models)
+        return _kept(arrays, _rows(name, arrays, kept), models)
 
 
-def read_checks(path: Path, accepted: NDArray[np.bool_]) -> KeptChecks:
+def read_ids(files: DatasetFiles, name: str, kept: NDArray[np.bool_]) -> ByteRows:
+    """The ids of a chunk's kept parts. Reads no other array."""
+    with _reading(files, name) as arrays:
+        return ids_of(arrays["heads"])[_rows(name, arrays, kept)]
+
+
+def read_checks(files: DatasetFiles, name: str, accepted: NDArray[np.bool_]) -> KeptChecks:
     """The ids of a chunk's accepted parts, and our numbers for their check. Reads no other array."""
-    with _reading(path) as arrays:
-        rows = _rows(path.name, arrays, accepted)
+    with _reading(files, name) as arrays:
+        rows = _rows(name, arrays, accepted)
         return KeptChecks(ids_of(arrays["heads"])[rows], arrays["checks"][rows])
 
 
 @contextmanager
-def _reading(path: Path) -> Iterator[Mapping[str, Array]]:
+def _reading(files: DatasetFiles, name: str) -> Iterator[Mapping[str, Array]]:
     """The arrays of a file, each read when it is used."""
     try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+        with files.open(name) as file, np.load(file, allow_pickle=False) as arrays:
             yield arrays
     except _DAMAGE:
-        raise DamagedDataset(f"{path.name} is missing or damaged: abort the dataset, send it again") from None
+        raise DamagedDataset(f"{name} is missing or damaged: abort the dataset, send it again") from None
 
 
 def _rows(file: str, arrays: Mapping[str, Array], kept: NDArray[np.bool_]) -> NDArray[np.intp]:

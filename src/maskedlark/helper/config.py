@@ -1,7 +1,6 @@
 """`helper.toml`: all that a helper's operator decides. `helper init` writes one; unknown keys are refused."""
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field
 
+from maskedlark.compute.settings import ComputeSettings
 from maskedlark.helper.ids import MAX_LEAP_S
 from maskedlark.helper.keyring import DAY_S, KEEP_S
 from maskedlark.parameters.document import Origin
@@ -93,9 +93,9 @@ class Config(PartyConfig):
         description="a folder on another disk than the database's, or the postgresql:// URL of a database of "
         'its own, else in the folder: anchor = "/other/disk/anchor"',
     )
-    workers: Annotated[int, Field(ge=1, le=1 << 10)] = Field(
-        default_factory=lambda: os.cpu_count() or 1,
-        description="processes that open reports, else as many as processors: workers = 4",
+    compute: ComputeSettings = Field(
+        default=ComputeSettings(),
+        description='where its work runs: [compute] engine = "local", workers = 4',
     )
     functions: tuple[str, ...] = Field(
         default=(), description='modules with more functions: functions = ["ours.medians"]'
@@ -157,9 +157,10 @@ class Config(PartyConfig):
         return self.database or f"sqlite:///{self.folder / 'database' / 'helper.sqlite'}"
 
     @property
-    def own_workers(self) -> int:
-        """Of the workers, those of each process that serves."""
-        return max(1, self.workers // self.serving.processes)
+    def own_compute(self) -> ComputeSettings:
+        """With those of the workers that each process that serves has."""
+        own = max(1, self.compute.workers // self.serving.processes)
+        return self.compute.model_copy(update={"workers": own})
 
     @property
     def service_key_public(self) -> VerifyingKey:

@@ -5,7 +5,6 @@ is garbage and removed, and every row is true, however the helper ended. Several
 and folder: who writes files of a dataset holds a lock of it, and what is locked is not swept.
 """
 
-import shutil
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from functools import lru_cache
@@ -14,7 +13,10 @@ from pathlib import Path
 from sqlalchemy import delete, func, select, update
 
 from maskedlark.clock import Clock
+from maskedlark.compute.engine import Engine
 from maskedlark.helper import tables
+from maskedlark.helper.dataset_files import DatasetFiles, LocalFiles, read_probe, write_probe
+from maskedlark.helper.errors import UnreadableStorage
 from maskedlark.helper.ids import MAX_LEAP_S, Ids
 from maskedlark.helper.tables import (
     ABORTED,
@@ -31,7 +33,6 @@ from maskedlark.parameters.document import Document
 from maskedlark.storage import file_lock
 from maskedlark.storage.engine import Database
 from maskedlark.storage.errors import LockHeld, StorageUnavailable
-from maskedlark.web import files
 
 LOCKS = 256
 """Lock files for all datasets: none is ever removed. Two that share one only wait for a later sweep."""
@@ -42,15 +43,24 @@ class DatasetContext:
     """The folder of datasets, one subfolder per number, and their rows. Threads may share it."""
 
     def __init__(
-        self, folder: Path, database: Database, helper: str, clock: Clock, max_leap_s: int = MAX_LEAP_S
+        self,
+        folder: Path,
+        database: Database,
+        helper: str,
+        clock: Clock,
+        max_leap_s: int = MAX_LEAP_S,
+        storage: DatasetFiles | None = None,
     ) -> None:
+        """`storage`: where datasets are, if not in the folder."""
+        self._files = storage or LocalFiles(folder)
         try:
-            _make(folder)
+            LocalFiles(folder).make()
+            self._files.make()
         except OSError as error:
             raise StorageUnavailable("the folder of columns cannot be written; try again later") from error
         self.database, self.helper, self.clock = database, helper, clock
         self.ids = Ids(database, folder, max_leap_s)
-        self._folder, self._locks = folder, folder.with_name("locks")
+        self._locks = folder.with_name("locks")
 
     def now(self) -> int:
         """The current time, never before a time at which ids were pruned."""
@@ -65,12 +75,24 @@ class DatasetContext:
         """The document under which a dataset was opened."""
         return _decoded(row.document)
 
-    def folder(self, number: int, make: bool = False) -> Path:
+    def files(self, number: int) -> DatasetFiles:
         """Where the files of a dataset are."""
-        folder = self._folder / str(number)
-        if make:
-            _make(folder)
-        return folder
+        return self._files.within(str(number))
+
+    def check_workers(self, engine: Engine) -> None:
+        """Refuse workers that cannot read where datasets are. Run at the start."""
+        if not engine.is_elsewhere:
+            return
+        name = write_probe(self._files)
+        try:
+            can_read = engine.map(read_probe, self._files, [name] * engine.workers)
+        finally:
+            self._files.remove(name)
+        if not all(can_read):
+            raise UnreadableStorage(
+                f"{can_read.count(False)} of {engine.workers} workers cannot read where this helper keeps "
+                "datasets: name storage that all of them reach in [compute] storage"
+            )
 
     def writing(self, number: int) -> AbstractContextManager[object]:
         """While the block runs, files of the dataset that no row names are not removed, by any process."""
@@ -110,13 +132,13 @@ class DatasetContext:
         for (number,) in self.database.rows(select(DATASETS.c.number).where(DATASETS.c.state == ABORTED)):
             self.ids.free_chunks(delete(CHUNKS), CHUNKS.c.dataset == number)
             self.database.change(delete(DATASETS).where(DATASETS.c.number == number))
-            shutil.rmtree(self.folder(number), ignore_errors=True)
+            self.files(number).remove_all()
 
     def sweep_all(self) -> None:
         """Remove all files that no row names."""
-        for path in [*self._folder.iterdir()]:
-            if path.is_dir() and path.name.isdigit():
-                self.sweep(int(path.name))
+        for name in self._files.names():
+            if name.isdigit():
+                self.sweep(int(name))
 
     def sweep(self, number: int) -> None:
         """Remove the files of a dataset that no row names."""
@@ -125,23 +147,14 @@ class DatasetContext:
             self._sweep(number)
 
     def _sweep(self, number: int) -> None:
-        folder = self.folder(number)
-        present = [*folder.iterdir()] if folder.exists() else []
+        files = self.files(number)
+        present = files.names()
         this = DATASETS.c.number == number
         columns = select(DATASETS.c.folder).where(this, DATASETS.c.state == FROZEN)
         chunks = select(CHUNKS.c.file).join(DATASETS).where(this, DATASETS.c.state == OPEN)
         with self.database.read() as connection:
             named = {*connection.scalars(columns.union_all(chunks))}
-        for path in [each for each in present if each.name not in named]:
-            if path.is_dir():
-                shutil.rmtree(path, ignore_errors=True)
-            else:
-                path.unlink(missing_ok=True)
-        with suppress(OSError):
-            folder.rmdir()  # If it is empty.
-
-
-def _make(folder: Path) -> None:
-    """Create a private folder; its name is durable when this returns."""
-    folder.mkdir(0o700, parents=True, exist_ok=True)
-    files.sync(folder.parent)
+        for name in present:
+            if name not in named:
+                files.remove(name)
+        files.remove_if_empty()

@@ -6,15 +6,17 @@ from collections.abc import Callable, Mapping, Sequence
 
 from sqlalchemy import insert, select, update
 
+from maskedlark.compute.engine import Engine
 from maskedlark.core.purpose import Purpose
 from maskedlark.errors import Expired, NotValid
-from maskedlark.helper import tables
+from maskedlark.helper import shards, tables
 from maskedlark.helper.check_keys import CheckKeys
 from maskedlark.helper.checking import ChunkChecks
 from maskedlark.helper.columns import Contents
 from maskedlark.helper.dataset_context import DatasetContext
-from maskedlark.helper.freezing import Freezer, FrozenDataset
+from maskedlark.helper.freezing import Freezer
 from maskedlark.helper.ingest import ChunkIngest
+from maskedlark.helper.shards import FrozenDataset
 from maskedlark.helper.tables import (
     ABORTED,
     ABORTED_ATTEMPTS,
@@ -27,7 +29,6 @@ from maskedlark.helper.tables import (
 )
 from maskedlark.ledger.ledger import Ledger
 from maskedlark.parameters.document import Document
-from maskedlark.release.checks import Dataset
 from maskedlark.web.errors import AlreadyFrozen, DatasetConflict, DatasetLost, UnknownChunk, UnknownDataset
 from maskedlark.wire.datasets import ChunkAnswer, FreezeRequest, Frozen, State
 from maskedlark.wire.hpke import OpeningKey
@@ -45,12 +46,13 @@ class Datasets:
         ledger: Ledger,
         keys: Callable[[], Mapping[bytes, OpeningKey]],
         check_keys: CheckKeys,
-        workers: int,
+        engine: Engine,
+        shard_bytes: int,
     ) -> None:
-        self._context = context
-        self._ingest = ChunkIngest(context, keys, check_keys.of, workers)
+        self._context, self._engine = context, engine
+        self._ingest = ChunkIngest(context, keys, check_keys.of, engine)
         self.checks = ChunkChecks(context, check_keys)
-        self._freezer = Freezer(context, ledger)
+        self._freezer = Freezer(context, ledger, engine, shard_bytes)
         self._loaded: dict[tuple[str, bytes], FrozenDataset] = {}
 
     def open(self, document: Document, name: str, purpose: Purpose, attempt: bytes) -> State:
@@ -125,7 +127,7 @@ class Datasets:
             self._context.database.insert_new(connection, ABORTED_ATTEMPTS, [(origin, attempt, until)])
         self._context.finish_aborts()
 
-    def find(self, origin: str, digest: bytes) -> Dataset:
+    def find(self, origin: str, digest: bytes) -> FrozenDataset:
         """A frozen dataset of an origin, until any report in it has expired."""
         dataset = self._loaded.get((origin, digest)) or self._load(origin, digest)
         if dataset.expires <= self._context.now():
@@ -140,13 +142,12 @@ class Datasets:
         self._context.expire(now)
         self._context.finish_aborts()
         self._context.sweep_all()
-        for name, each in [*self._loaded.items()]:
-            if each.expires <= now:
-                del self._loaded[name]
-
-    def close(self) -> None:
-        """End the workers."""
-        self._ingest.workers.close()
+        expired = [name for name, each in self._loaded.items() if each.expires <= now]
+        for name in expired:
+            del self._loaded[name]
+        if expired:
+            # Workers keep shards open: what has expired must not stay in memory.
+            self._engine.map(shards.forget, None, range(self._engine.workers))
 
     def _load(self, origin: str, digest: bytes) -> FrozenDataset:
         query = select(DATASETS).where(DATASETS.c.origin == origin, DATASETS.c.digest == digest)
@@ -161,9 +162,9 @@ class Datasets:
         if row.state == EXPIRED:
             raise _over(digest)
         document, purpose = self._context.document(row), Purpose(row.purpose)
-        folder = self._context.folder(row.number) / row.folder
+        files = self._context.files(row.number).within(row.folder)
         contents = Contents.model_validate_json(row.contents)
-        return FrozenDataset(digest, document, purpose, row.expires, folder, contents)
+        return FrozenDataset(digest, document, purpose, row.expires, files, contents)
 
 
 def _over(digest: bytes) -> Expired:

@@ -44,12 +44,12 @@ class BadBackup(MaskedLarkError):
     """A backup that cannot be made there, or that is not whole: nothing of it is put back."""
 
 
-class IngestInterrupted(MaskedLarkError):
-    """A process that opened a chunk has ended. Nothing of the chunk was kept: send it again."""
-
-
 class DamagedDataset(MaskedLarkError):
     """A file of a dataset is missing, or was changed. Nothing is computed from it."""
+
+
+class UnreadableStorage(MaskedLarkError):
+    """A worker cannot read where the helper keeps datasets."""
 
 
 class NoKeys(BadKeyFile):
@@ -73,6 +73,5 @@ problem.register(
         NoCheckSecret: 503,
         Busy: 503,
         DamagedDataset: 503,
-        IngestInterrupted: 503,
     }
 )

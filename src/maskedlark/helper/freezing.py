@@ -5,13 +5,8 @@ dataset; `Freezer` commits it, in one transaction with its receipt.
 """
 
 import hashlib
-import shutil
-import tempfile
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -19,20 +14,21 @@ from numpy.typing import NDArray
 from sqlalchemy import Connection, select, update
 
 from maskedlark.clock import SECONDS_AN_HOUR
+from maskedlark.compute.engine import Engine
 from maskedlark.core.purpose import Purpose
-from maskedlark.core.records import Records
 from maskedlark.core.sharing import ByteRows
 from maskedlark.errors import Expired
-from maskedlark.helper import chunk_file, columns, tables
-from maskedlark.helper.columns import Contents, MeasuredWriter, TrainedWriter
+from maskedlark.helper import chunk_file, sharding, tables
+from maskedlark.helper.columns import Contents
 from maskedlark.helper.dataset_context import DatasetContext
+from maskedlark.helper.dataset_files import DatasetFiles
 from maskedlark.helper.errors import Busy
+from maskedlark.helper.sharding import Range, RangeWriter, Sorting, sort_range
 from maskedlark.helper.tables import CHUNKS, DATASETS, FROZEN, OPEN, ChunkRow, DatasetRow
 from maskedlark.ledger import receipt
 from maskedlark.ledger.ledger import Ledger
 from maskedlark.parameters.document import Document
 from maskedlark.storage.errors import LockHeld, StorageUnavailable
-from maskedlark.web import files
 from maskedlark.web.errors import (
     AlreadyFrozen,
     ChunksMissing,
@@ -44,48 +40,37 @@ from maskedlark.web.errors import (
     UnknownDataset,
 )
 from maskedlark.wire import datasets
-from maskedlark.wire.datasets import FreezeRequest, Frozen
+from maskedlark.wire.datasets import DatasetDigest, FreezeRequest, Frozen
 from maskedlark.wire.decrypt import hours_of
 
 
-@dataclass(eq=False)
-class FrozenDataset:
-    """A frozen dataset for queries: columns are mapped on first use. Threads may share it."""
-
-    digest: bytes
-    document: Document
-    purpose: Purpose
-    expires: int
-    folder: Path
-    contents: Contents
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-    _mapped: dict[str | None, Records] = field(default_factory=dict)
-
-    def size(self, tag: str | None) -> int:
-        """The number of records, of this model. Touches no file."""
-        return self.contents.records.get(tag or "", 0)
-
-    def records(self, tag: str | None) -> Records:
-        """Its columns and shares. Checked once, when they are mapped."""
-        with self._lock:
-            if tag not in self._mapped:
-                self._mapped[tag] = self._open(tag)
-            return self._mapped[tag]
-
-    def _open(self, tag: str | None) -> Records:
-        if tag is None:
-            return columns.read_measured(self.folder, self.contents, self.document.measure)
-        return columns.read_trained(self.folder, self.contents, self.document.declared_models, tag)
-
-
 class AgreedChunk(NamedTuple):
-    """A received chunk: its file, which of its parts we accepted, and which all did and are valid."""
+    """A received chunk: its file, which of its parts we accepted, and which all did and are valid.
+
+    Bitmaps as they came: of all chunks they are held at once.
+    """
 
     number: int
     file: str
-    accepted: NDArray[np.bool_]
-    kept: NDArray[np.bool_]
+    parts: int
+    accepted_bits: str
+    kept_bits: str
     invalid: int
+
+    @property
+    def accepted(self) -> NDArray[np.bool_]:
+        """By part."""
+        return datasets.unpack(self.accepted_bits, self.parts)
+
+    @property
+    def kept(self) -> NDArray[np.bool_]:
+        """By part."""
+        return datasets.unpack(self.kept_bits, self.parts)
+
+    @property
+    def records(self) -> int:
+        """How many are kept."""
+        return int(self.kept_bits or "0", 16).bit_count()
 
 
 class Merged(NamedTuple):
@@ -116,8 +101,9 @@ def agree(chunks: Sequence[ChunkRow], request: FreezeRequest, document: Document
             raise NotAccepted(f"chunk {row.number} has parts in the request that this helper refused")
         if document.checked and (kept & ~_valid(row)).any():
             raise NotAccepted(f"chunk {row.number} has parts in the request that are not valid")
-        agreed.append(AgreedChunk(row.number, row.file, accepted, kept, row.invalid or 0))
-    if (records := sum(int(each.kept.sum()) for each in agreed)) < document.k:
+        bits = row.accepted.hex(), bitmap
+        agreed.append(AgreedChunk(row.number, row.file, row.parts, *bits, row.invalid or 0))
+    if (records := sum(each.records for each in agreed)) < document.k:
         raise TooFewToFreeze(
             f"{records} reports were accepted by all helpers, and a dataset has at least k = {document.k}: "
             "abort it, and send them with others"
@@ -151,31 +137,43 @@ def fingerprint(request: FreezeRequest) -> bytes:
 
 
 def merge(
-    source: Path, target: Path, document: Document, purpose: Purpose, agreed: Sequence[AgreedChunk]
+    engine: Engine,
+    source: DatasetFiles,
+    target: DatasetFiles,
+    document: Document,
+    purpose: Purpose,
+    agreed: Sequence[AgreedChunk],
+    shard_bytes: int,
 ) -> Merged:
-    """Durably write the columns by report id, and the folder's name. `target` is a new, empty folder."""
-    heads = []
-    measured, models = purpose is Purpose.AGGREGATE, document.declared_models
-    writer = MeasuredWriter(target, document.measure) if measured else TrainedWriter(target, models)
-    for chunk in agreed:
-        if chunk.kept.any():
-            read = chunk_file.read(source / chunk.file, chunk.kept, models)
-            writer.append(read.records)
-            heads.append(read.heads)
-    contents = writer.close()
-    files.sync(target)
-    files.sync(target.parent)
-    reports = np.concatenate(heads)
-    name = datasets.digest(document.origin, document.digest, purpose, reports)
-    expires = (int(hours_of(reports).min()) + 1) * SECONDS_AN_HOUR + document.report_lifetime_s
-    return Merged(name, len(reports), expires, contents)
+    """Durably write the columns by report id, in shards. `target` is a new, empty folder."""
+    declared = document.measure if purpose is Purpose.AGGREGATE else document.declared_models
+    chunks = [each for each in agreed if each.records]
+    records = sum(each.records for each in chunks)
+    shards = max(1, -(-records * sharding.row_bytes(declared) // shard_bytes))
+    ids = (chunk_file.read_ids(source, each.file, each.kept) for each in chunks)
+    writer = RangeWriter(target, declared, sharding.ranges(ids, records, shards))
+    for each in chunks:
+        writer.append(chunk_file.read(source, each.file, each.kept, document.declared_models))
+    writer.flush()
+    entries, ranks = sharding.write_entries(target, writer)
+    ranges = [Range(number, tuple(pieces)) for number, pieces in enumerate(writer.pieces)]
+    made = engine.map(sort_range, Sorting(target, declared, ranks), ranges)
+    contents = Contents(shards=tuple(made), files=entries)
+    name, first = DatasetDigest(document.origin, document.digest, purpose), int(np.iinfo(np.uint32).max)
+    for number in range(len(ranges)):
+        heads = sharding.sorted_heads(target, number)
+        name.update(heads)
+        first = min(first, int(hours_of(heads).min(initial=first)))
+    sharding.remove_pieces(target, writer)
+    expires = (first + 1) * SECONDS_AN_HOUR + document.report_lifetime_s
+    return Merged(name.digest(), records, expires, contents)
 
 
 class Freezer:
     """Freezes one dataset at a time, whichever process does: each reads and writes all of a dataset."""
 
-    def __init__(self, context: DatasetContext, ledger: Ledger) -> None:
-        self._context, self._ledger = context, ledger
+    def __init__(self, context: DatasetContext, ledger: Ledger, engine: Engine, shard_bytes: int) -> None:
+        self._context, self._ledger, self._engine, self._shard_bytes = context, ledger, engine, shard_bytes
 
     def freeze(self, origin: str, name: str, wanted: FreezeRequest, attempt: bytes) -> Frozen:
         """Freeze what all helpers accepted. The same request gets the same answer."""
@@ -205,12 +203,14 @@ class Freezer:
         with self._context.database.read() as connection:
             chunks = tables.chunks(connection, row.number)
         agreed = agree(chunks, wanted, document)
-        folder = self._context.folder(row.number)
+        files = self._context.files(row.number)
+        folder = files.unique("columns-")
+        target = files.within(folder)
         try:
             with ExitStack() as undo:
-                target = Path(tempfile.mkdtemp(prefix="columns-", dir=folder))  # 0700
-                undo.callback(shutil.rmtree, target, ignore_errors=True)
-                merged = merge(folder, target, document, purpose, agreed)
+                target.make()
+                undo.callback(target.remove_all)
+                merged = merge(self._engine, files, target, document, purpose, agreed, self._shard_bytes)
                 if wanted.digest not in (None, merged.digest.hex()):
                     raise FreezeMismatch("this helper computes another digest: nothing was frozen")
                 check_size(merged.contents, document)
@@ -220,7 +220,7 @@ class Freezer:
         except OSError as error:
             raise StorageUnavailable("the columns cannot be written now; freeze it again later") from error
         # From here on the folder stays: if the database fails now, it may still have stored the new state.
-        self._commit(row, fingerprint(wanted), agreed, target.name, merged)
+        self._commit(row, fingerprint(wanted), agreed, folder, merged)
 
     def _commit(
         self, row: DatasetRow, agreed_on: bytes, agreed: list[AgreedChunk], folder: str, merged: Merged

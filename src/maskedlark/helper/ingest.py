@@ -6,13 +6,9 @@ chunks and write what they hold; the requesting process claims the ids and answe
 
 import hashlib
 import json
-import multiprocessing
-import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from pathlib import Path
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -20,17 +16,18 @@ from numpy.typing import NDArray
 from sqlalchemy import insert, select
 
 from maskedlark.clock import SECONDS_AN_HOUR
+from maskedlark.compute.engine import Engine
 from maskedlark.core.purpose import Purpose
 from maskedlark.core.sharing import ByteRows
 from maskedlark.errors import OutOfRange, PastLifetime, Refused
 from maskedlark.helper import chunk_file, tables
 from maskedlark.helper.check_keys import CheckKey
 from maskedlark.helper.dataset_context import DatasetContext
-from maskedlark.helper.errors import BeforeRecovery, IngestInterrupted, Replayed
+from maskedlark.helper.dataset_files import DatasetFiles
+from maskedlark.helper.errors import BeforeRecovery, Replayed
 from maskedlark.helper.tables import CHUNKS, DATASETS, OPEN, DatasetRow
 from maskedlark.parameters.document import Document
 from maskedlark.storage.errors import StorageUnavailable
-from maskedlark.web.child_process import follow_parent
 from maskedlark.web.errors import AlreadyFrozen
 from maskedlark.wire import datasets as wire
 from maskedlark.wire.acceptance import Terms
@@ -52,52 +49,22 @@ class OpenedChunk(NamedTuple):
     hours: NDArray[np.uint32]
 
 
-def open_chunk(opener: Opener, body: bytes, folder: Path) -> OpenedChunk:
+@dataclass(frozen=True, repr=False)
+class SentChunk:
+    """A chunk to be opened: its body, what opens it, and where its file goes."""
+
+    opener: Opener
+    body: bytes
+    files: DatasetFiles
+
+
+def open_chunk(sent: SentChunk) -> OpenedChunk:
     """Decrypt a chunk and durably write its file into the dataset's folder. Run by a worker."""
-    layout = opener.layout
-    parts = wire.decode_chunk(body, layout.part_size(opener.place), wire.max_parts(layout))
+    opener, layout = sent.opener, sent.opener.layout
+    parts = wire.decode_chunk(sent.body, layout.part_size(opener.place), wire.max_parts(layout))
     opened = decrypt_parts(opener, parts)
-    file, heads, verdicts = chunk_file.write(folder, opened), opened.heads, opened.verdicts
+    file, heads, verdicts = chunk_file.write(sent.files, opened), opened.heads, opened.verdicts
     return OpenedChunk(file, verdicts.accepted, dict(verdicts.refused), ids_of(heads), hours_of(heads))
-
-
-class ChunkWorkers:
-    """Processes that decrypt chunks, started on demand. Threads may share it."""
-
-    def __init__(self, workers: int) -> None:
-        self._workers = workers
-        self._pool: ProcessPoolExecutor | None = None
-        self._lock, self._only = threading.Lock(), threading.Lock()
-
-    def open(self, opener: Opener, body: bytes, folder: Path) -> OpenedChunk:
-        """Decrypt a chunk; returns when its file is durable. With one worker, this thread does it."""
-        if self._workers == 1:
-            with self._only:
-                return open_chunk(opener, body, folder)
-        pool = self._running()
-        try:
-            return pool.submit(open_chunk, opener, body, folder).result()
-        except BrokenProcessPool:
-            with self._lock:
-                if self._pool is pool:
-                    self._pool = None  # The next chunk gets new workers.
-            pool.shutdown(wait=False)
-            raise IngestInterrupted("the process that opened this chunk has ended; send it again") from None
-
-    def close(self) -> None:
-        """End all workers."""
-        with self._lock:
-            if self._pool is not None:
-                self._pool.shutdown(cancel_futures=True)
-                self._pool = None
-
-    def _running(self) -> ProcessPoolExecutor:
-        with self._lock:
-            if self._pool is None:
-                self._pool = ProcessPoolExecutor(
-                    self._workers, multiprocessing.get_context("spawn"), follow_parent
-                )
-            return self._pool
 
 
 class ChunkIngest:
@@ -108,10 +75,9 @@ class ChunkIngest:
         context: DatasetContext,
         keys: Callable[[], Mapping[bytes, OpeningKey]],
         check_key: Callable[[Document], CheckKey],
-        workers: int,
+        engine: Engine,
     ) -> None:
-        self._context, self._keys, self._check_key = context, keys, check_key
-        self.workers = ChunkWorkers(workers)
+        self._context, self._keys, self._check_key, self._engine = context, keys, check_key, engine
 
     def ingest(self, origin: str, name: str, number: int, body: bytes, attempt: bytes) -> ChunkAnswer:
         """Decrypt a chunk and claim the ids of its valid reports. Durable when this returns. Idempotent."""
@@ -133,11 +99,12 @@ class ChunkIngest:
         document, purpose = self._context.document(row), Purpose(row.purpose)
         check_key = self._check_key(document).key if document.checked else None
         try:
-            folder = self._context.folder(row.number, make=True)
+            files = self._context.files(row.number)
+            files.make()
             layout, terms = document.layout(purpose), Terms(document.report_lifetime_s, self._context.now())
             place = layout.helpers.index(self._context.helper)
             opener = Opener(layout, place, self._keys(), terms, check_key)
-            return self.workers.open(opener, body, folder)
+            return self._engine.run(open_chunk, SentChunk(opener, body, files))
         except OSError as error:
             # If it was aborted, and its folder with it, report that.
             self._context.row(row.origin, row.name, row.attempt)
@@ -156,7 +123,7 @@ class ChunkIngest:
             cursor = self._context.ids.lock(connection)
             before = tables.chunk(connection, row.number, number)
             if before is not None:  # A concurrent request was first.
-                (self._context.folder(row.number) / opened.file).unlink(missing_ok=True)
+                self._context.files(row.number).remove(opened.file)
                 return tables.answer(before, body)
             past = expires <= cursor.watermark
             # After a disk loss it is unknown which ids were in a dataset: all earlier ones may have been.

@@ -7,6 +7,7 @@ from contextlib import ExitStack, closing, contextmanager
 import httpx
 
 from maskedlark.clock import Clock
+from maskedlark.compute.settings import open_engine
 from maskedlark.core.purpose import Purpose
 from maskedlark.errors import NotDeclared
 from maskedlark.functions import Functions
@@ -15,15 +16,16 @@ from maskedlark.helper.anchor import open_anchor
 from maskedlark.helper.check_keys import CheckKeys
 from maskedlark.helper.config import Config
 from maskedlark.helper.dataset_context import DatasetContext
+from maskedlark.helper.dataset_files import DatasetFiles, SealedFiles, key_of
 from maskedlark.helper.datasets import Datasets
 from maskedlark.helper.folder_lock import only_process
 from maskedlark.helper.keyring import DAY_S, Keyring
 from maskedlark.helper.request_keys import RequestKeys
 from maskedlark.helper.seeds import Seeds
+from maskedlark.helper.shards import FrozenDataset
 from maskedlark.ledger.ledger import PAGE, Ledger
 from maskedlark.parameters.document import Document
 from maskedlark.randomness import Randomness
-from maskedlark.release.checks import Dataset
 from maskedlark.release.kept_answers import KeptAnswers
 from maskedlark.release.messages import ReceiptPage, RecordCounts, Request, SessionRequest
 from maskedlark.release.release import Release
@@ -56,20 +58,37 @@ class Service:
         anchor = stack.enter_context(open_anchor(config, self.database))
         self.ledger = Ledger(self.database, anchor, self.keyring, clock, rng)
         self.ledger.check()
-        folder, max_leap_s = config.columns_folder, config.max_leap_days * DAY_S
-        context = DatasetContext(folder, self.database, config.name, clock, max_leap_s)
+        self.engine = stack.enter_context(closing(open_engine(config.own_compute, config.name)))
+        context = DatasetContext(
+            config.columns_folder,
+            self.database,
+            config.name,
+            clock,
+            config.max_leap_days * DAY_S,
+            self._storage(),
+        )
+        context.check_workers(self.engine)
         sealing = self._opening_keys, self._sealing_keys
         self.check_keys = CheckKeys(self.database, self.ledger, self.keyring, *sealing, clock)
         opening = self._opening_keys, self.check_keys
-        self.datasets = Datasets(context, self.ledger, *opening, config.own_workers)
-        stack.callback(self.datasets.close)
+        self.datasets = Datasets(context, self.ledger, *opening, self.engine, config.compute.shard_bytes)
         service, key = config.parameter_service, config.service_key_public
         self.parameters = stack.enter_context(
             ParameterClient(service, key, config.parameters_folder, clock, config.pinned, http=http)
         )
         self.seeds = Seeds(self.database, self.keyring, *sealing, clock, rng)
         kept = KeptAnswers(config.folder / "answers")
-        self.releases = Release(config.name, self.ledger, functions, self.seeds.of, self.find, kept)
+        self.releases = Release(
+            config.name,
+            self.ledger,
+            functions,
+            self.seeds.of,
+            self.find,
+            kept,
+            self.engine,
+            rng,
+            config.compute.device,
+        )
 
     def request_verifier(self) -> RequestVerifier:
         """The allowed callers: the pinned origins, each with the key that it declares now."""
@@ -133,7 +152,7 @@ class Service:
         count = pages.fitting(len(each.encode()) for each in receipts[: PAGE - 1])
         return ReceiptPage(receipts=tuple(receipts[:count]), more=count < len(receipts)).encode()
 
-    def find(self, origin: str, digest: bytes) -> Dataset:
+    def find(self, origin: str, digest: bytes) -> FrozenDataset:
         """A dataset of the caller's, under a document that passes today's policy."""
         dataset = self.datasets.find(origin, digest)
         self._check(origin, dataset.document)
@@ -153,6 +172,11 @@ class Service:
         self.releases.forget(now)
         if gone := self.keyring.forget(now):
             _log.info("%d old keys were deleted", gone)
+
+    def _storage(self) -> DatasetFiles | None:
+        """Where datasets are, if not on the helper's own disk: sealed, wherever that is."""
+        url = self.config.compute.storage
+        return None if url is None else SealedFiles(url, key_of(self.keyring.check_secret))
 
     def _document(self, origin: str, parameters: bytes) -> Document:
         """A document of the caller's that this helper accepts."""

@@ -1,13 +1,12 @@
 """What queries and sessions must satisfy besides the budget. Looks at no record. Run by a helper."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
 
 from maskedlark.core import field
 from maskedlark.core.purpose import Purpose
-from maskedlark.core.records import Records
 from maskedlark.dp import mechanisms
 from maskedlark.errors import FieldOverflow, NoiseTooSmall
 from maskedlark.functions.function import Column, Query
@@ -15,6 +14,7 @@ from maskedlark.parameters.document import Document
 from maskedlark.parameters.settings import Mechanism
 from maskedlark.release.errors import AnswerTooLarge, MixedDatasets, TooFewRecords, TooManyRecords
 from maskedlark.release.messages import MAX_ANSWER, MAX_REQUEST
+from maskedlark.release.shards import Shard
 from maskedlark.wire.columns import MAX_KEY_TEXT
 
 Seeds = Callable[[Document, bytes], bytes]
@@ -32,8 +32,8 @@ class Dataset(Protocol):
     def size(self, tag: str | None) -> int:
         """The number of records, of this model."""
 
-    def records(self, tag: str | None) -> Records:
-        """Its columns and shares."""
+    def shards(self, tag: str | None) -> Sequence[Shard]:
+        """Its records, of this model, in shards."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -88,9 +88,9 @@ class Scope:
         """Records of a model, in all datasets."""
         return sum(self.sizes(tag))
 
-    def records(self, tag: str | None) -> list[Records]:
-        """Columns and shares, by dataset."""
-        return [each.records(tag) for each in self.datasets]
+    def shards(self, tag: str | None) -> list[Sequence[Shard]]:
+        """Records of a model in shards, by dataset."""
+        return [each.shards(tag) for each in self.datasets]
 
     def check_noise(self, noise: float) -> None:
         """Refuse less noise than the document declares."""
@@ -111,17 +111,23 @@ class Scope:
                 "ask over fewer datasets, by groups or with a filter, over a part, or in smaller batches"
             )
 
-    def check_range(self, column: Column, noise: float | None, records: int, growth: int = 1) -> None:
-        """Refuse a column whose sum over these records, with all helpers' noise, could leave the field."""
-        tail, largest = 0, column.largest * growth
-        if noise is not None:
-            helpers = len(self.document.helpers)
-            tail = mechanisms.tail(self.mechanism.kind, noise, column.sensitivity, helpers)
-        if records * largest + tail > field.HALF:
-            raise FieldOverflow(
-                f"{column.name} over so many records, with this noise, could leave the field: ask with less "
-                "noise, send coarser weights, lower the fraction, or ask over fewer records"
-            )
+
+def check_range(
+    document: Document, function: str, column: Column, noise: float | None, records: int, growth: int = 1
+) -> None:
+    """Refuse a column whose sum over these records, with all helpers' noise, could leave the field.
+
+    Run by helpers before they compute, and by the ad server before it asks.
+    """
+    tail = 0
+    if noise is not None:
+        kind, helpers = document.mechanism(function).kind, len(document.helpers)
+        tail = mechanisms.tail(kind, noise, column.sensitivity, helpers)
+    if records * column.largest * growth + tail > field.HALF:
+        raise FieldOverflow(
+            f"{column.name} over so many records, with this noise, could leave the field: ask with less "
+            "noise, send coarser weights, lower the fraction, or ask over fewer records"
+        )
 
 
 def max_bytes(query: Query, rows: int) -> int:

@@ -1,10 +1,10 @@
 """Some of a model's records: a batch, or what is held out of all batches. Run by a helper.
 
-The amount of work must not reveal what the ad server does not know. So the number of records computed over,
-across all datasets, is public; those that do not count have shares of 0.
+The amount of work must not reveal what the ad server does not know. So the number of records computed over is
+public, in every shard; those that do not count have shares of 0.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 
 from maskedlark.core import batches
 from maskedlark.core.batches import Draw, Rows
-from maskedlark.core.records import Records, TrainingRecords
 from maskedlark.dp.sampling import Sampling
 from maskedlark.functions.function import Part
+from maskedlark.randomness import Randomness
+from maskedlark.release.shards import Shard, ShardRows
 from maskedlark.wire.steps import Ranges
 
 # All steps of an epoch share its order; all steps of a session share the held-out records.
@@ -28,23 +29,40 @@ class Work:
     """The rows of every dataset to compute over, and which of them count."""
 
     rows: tuple[Rows, ...]
-    """By dataset. The total row count is public."""
+    """By dataset."""
     counted: NDArray[np.bool_]
     """For all rows, in the order of the datasets."""
+    rate: float | None = None
+    """The probability with which a record is among them. None: the ad server knows the rows."""
 
     def at_least(self, k: int) -> "Work":
         """The same work, in which no row counts if fewer than k do."""
-        return Work(self.rows, self.counted & (np.count_nonzero(self.counted) >= k))
+        return Work(self.rows, self.counted & (np.count_nonzero(self.counted) >= k), self.rate)
 
-    def gather(self, datasets: Sequence[Records]) -> TrainingRecords:
-        """All rows as one set of records, in this order, with their shares."""
-        found = [take(records, rows) for records, rows in zip(datasets, self.rows, strict=True)]
-        return found[0] if len(found) == 1 else _joined(found)
+    def cut(self, datasets: Sequence[Sequence[Shard]], rng: Randomness) -> list[ShardRows]:
+        """The rows of every shard, of a public number each."""
+        pieces: list[ShardRows] = []
+        ends = np.cumsum([0, *map(len, self.rows)])
+        for place, (rows, shards) in enumerate(zip(self.rows, datasets, strict=True)):
+            counted = self.counted[ends[place] : ends[place + 1]]
+            order = np.argsort(rows, kind="stable")
+            pieces += self._of_dataset(rows[order], counted[order], shards, rng)
+        return pieces
 
-    def only_counted(self, gathered: TrainingRecords) -> TrainingRecords:
-        """The same rows; those that do not count add 0 to every sum."""
-        shares = gathered.shares * self.counted[:, None]
-        return TrainingRecords(gathered.ids, gathered.features, gathered.candidates, shares)
+    def _of_dataset(
+        self, rows: Rows, counted: NDArray[np.bool_], shards: Sequence[Shard], rng: Randomness
+    ) -> Iterator[ShardRows]:
+        if self.rate is not None:
+            rows, counted = rows[counted], counted[counted]
+        starts = np.cumsum([0, *map(len, shards)])
+        cuts = np.searchsorted(rows, starts)
+        for shard, start, low, high in zip(shards, starts, cuts, cuts[1:], strict=False):
+            own, counts, size = rows[low:high] - start, counted[low:high], len(shard)
+            if self.rate is not None:
+                # All rows together are of a public number too.
+                room = min(batches.room(self.rate, size), len(self.counted))
+                own, counts = _padded(own, size, room, rng)
+            yield ShardRows(shard, None if len(own) == size else own, counts)
 
 
 def of_part(part: Part, seeds: Sequence[bytes], tag: str, sizes: Sequence[int]) -> Work:
@@ -53,7 +71,7 @@ def of_part(part: Part, seeds: Sequence[bytes], tag: str, sizes: Sequence[int]) 
     for seed, size in zip(seeds, sizes, strict=True):
         out = _held_out(seed, tag, part.held_out, size)
         draws.append(Draw(np.arange(size), out if part.which == "held_out" else ~out))
-    return _filled(draws, batches.room(part.share, sum(sizes)))
+    return _filled(draws, batches.room(part.share, sum(sizes)), part.share)
 
 
 class Batches:
@@ -90,7 +108,7 @@ class Batches:
             ]
         if self._sampling.kind == "chosen":
             drawn = self._chosen(drawn, chosen)
-        return _filled(drawn, self._room(drawn))
+        return _filled(drawn, *self._room(drawn))
 
     def most(self, step: int) -> int:
         """The most batches that a record may have been in, including this one; 0 if unlimited."""
@@ -134,12 +152,12 @@ class Batches:
         wanted = [named[ends[place] + each.rows] for place, each in enumerate(drawn)]
         return [Draw(each.rows[own], each.taken[own]) for each, own in zip(drawn, wanted, strict=True)]
 
-    def _room(self, drawn: Sequence[Draw]) -> int:
-        """The number of rows to compute over; for batches that are not Poisson it includes those held out."""
-        rate = self._sampling.rate
-        if rate is None:
-            return sum(len(each.rows) for each in drawn)
-        return batches.room(rate * (1 - self._sampling.held_out), sum(self._sizes))
+    def _room(self, drawn: Sequence[Draw]) -> tuple[int, float | None]:
+        """How many rows there may be, and how likely each record is among them, if that is hidden."""
+        rate, rows = self._sampling.rate, sum(len(each.rows) for each in drawn)
+        if rate is not None:
+            return self._sampling.most(self._sizes), rate * (1 - self._sampling.held_out)
+        return rows, None if self._sampling.batches is None else 1 / self._sampling.batches
 
 
 def forget() -> None:
@@ -148,14 +166,7 @@ def forget() -> None:
     _held_out.cache_clear()
 
 
-def take(records: Records, rows: Rows | range) -> TrainingRecords:
-    """Only these records, in order."""
-    assert isinstance(records, TrainingRecords), "only records to train have parts"
-    shown = tuple(each if len(each) == 1 else each[rows] for each in records.candidates)
-    return TrainingRecords(records.ids[rows], records.features[rows], shown, records.shares[rows])
-
-
-def _filled(drawn: Sequence[Draw], most: int) -> Work:
+def _filled(drawn: Sequence[Draw], most: int, rate: float | None) -> Work:
     """`most` rows in all, taken ones first: a surplus is rare, and every helper leaves it out alike."""
     taken = np.concatenate([each.taken for each in drawn])
     order = np.sort(np.argsort(~taken, kind="stable")[:most])
@@ -164,23 +175,17 @@ def _filled(drawn: Sequence[Draw], most: int) -> Work:
     rows = tuple(
         each.rows[order[cuts[place] : cuts[place + 1]] - ends[place]] for place, each in enumerate(drawn)
     )
-    return Work(rows, taken[order])
+    return Work(rows, taken[order], rate)
 
 
-def _joined(found: Sequence[TrainingRecords]) -> TrainingRecords:
-    """Records of several datasets as one."""
-    sizes = [len(records) for records in found]
-    return TrainingRecords(
-        np.concatenate([records.ids for records in found]),
-        np.concatenate([records.features for records in found]),
-        tuple(_shown(each, sizes) for each in zip(*(records.candidates for records in found), strict=True)),
-        np.concatenate([records.shares for records in found]),
-    )
-
-
-def _shown(candidates: Sequence[NDArray[np.int64]], sizes: Sequence[int]) -> NDArray[np.int64]:
-    """One label's candidates: one row if all records show the same, else one row per record."""
-    if all(len(each) == 1 and np.array_equal(each, candidates[0]) for each in candidates):
-        return candidates[0]
-    wide = zip(candidates, sizes, strict=True)
-    return np.concatenate([np.broadcast_to(each, (size, each.shape[1])) for each, size in wide])
+def _padded(rows: Rows, size: int, room: int, rng: Randomness) -> tuple[Rows, NDArray[np.bool_]]:
+    """`room` rows of a shard of this size, in order, and that these alone count. More if there are more."""
+    if room >= size:
+        counted = np.zeros(size, np.bool_)
+        counted[rows] = True
+        return np.arange(size), counted
+    # Random ones: reading the same row again and again would take less time than reading the batch.
+    padding = rng.below(size, max(0, room - len(rows))).astype(np.intp)
+    every, counted = np.concatenate([rows, padding]), np.arange(max(room, len(rows))) < len(rows)
+    order = np.argsort(every, kind="stable")
+    return every[order], counted[order]

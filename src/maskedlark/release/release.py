@@ -1,4 +1,4 @@
-"""Release: the only way out for anything that depends on a secret. Run by a helper.
+"""Release: the only way to an answer that depends on a secret. Run by a helper.
 
 A query and a step of a session take the same path, in this order: all checks; the durable charge with its
 receipt, in one transaction (a session is charged as a whole when opened, and each step can be claimed by only
@@ -14,7 +14,7 @@ import hashlib
 import math
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
@@ -22,7 +22,6 @@ import numpy as np
 
 from maskedlark.core import batches, field
 from maskedlark.core.field import FieldArray
-from maskedlark.core.records import Records
 from maskedlark.dp import mechanisms, sampling
 from maskedlark.dp.accountant import Charge
 from maskedlark.dp.session_charge import SessionCharge
@@ -35,12 +34,14 @@ from maskedlark.ledger.ledger import Ledger
 from maskedlark.ledger.receipt import SignedReceipt
 from maskedlark.ledger.sessions import Sessions
 from maskedlark.parameters import randomised
-from maskedlark.release import messages, parts, zero_sum
-from maskedlark.release.checks import Dataset, Scope, Seeds, check_answer, max_bytes
+from maskedlark.randomness import Randomness
+from maskedlark.release import messages, parts, shards, zero_sum
+from maskedlark.release.checks import Dataset, Scope, Seeds, check_answer, check_range, max_bytes
 from maskedlark.release.errors import OtherPurpose, UnknownFunction
 from maskedlark.release.kept_answers import KeptAnswers
 from maskedlark.release.messages import Answer, AnswerTable, Request, SessionRequest
 from maskedlark.release.session import Session, batches_of, body_digest
+from maskedlark.release.shards import Computation, Engine, ShardRows
 from maskedlark.wire.steps import Ranges
 
 MAX_SESSIONS = 64
@@ -99,7 +100,9 @@ class _Job:
     """Whether the ad server does not know which records are used."""
     charge: Callable[[], Callable[[int, int], bytes]]
     """Durably charge it, or claim the step. Returns the seed of the noise by table and column."""
-    records: Callable[[], Sequence[Records]]
+    computation: Computation
+    rows: Callable[[], Sequence[ShardRows]]
+    """What of every shard it is computed over."""
     mask_context: Callable[[Sequence[FieldArray]], Sequence[bytes | Sequence[bytes]]]
     """What the masks on these columns are bound to, besides the seeds."""
 
@@ -115,10 +118,14 @@ class Release:
         seeds: Seeds,
         find: Callable[[str, bytes], Dataset],
         kept: KeptAnswers,
+        engine: Engine,
+        rng: Randomness,
+        device: str = "cpu",
     ) -> None:
         self._helper, self._ledger, self.functions = helper, ledger, functions
         self._sessions = Sessions(ledger)
         self._seeds, self._find, self._kept = seeds, find, kept
+        self._engine, self._rng, self._device = engine, rng, device
         self._lock = threading.Lock()
         self._open: dict[tuple[str, bytes], Session] = {}
 
@@ -156,7 +163,8 @@ class Release:
                 request.noise,
                 query.part is not None,
                 charged,
-                partial(_records, query, scope, seeds),
+                Computation(query),
+                lambda: _rows(query, scope, seeds, self._rng),
                 mask_context,
             )
         )
@@ -173,7 +181,8 @@ class Release:
         query = session.steps.at(body, session.shared(step))
         (column,) = query.columns
         growth = 1 if request.noise else randomised.growth(scope.document.trained(request.tag))
-        scope.check_range(column, request.noise, session.records, growth)
+        most = request.sampling.most(scope.sizes(request.tag))
+        check_range(scope.document, request.function, column, request.noise, most, growth)
         digest, seeds = body_digest(body, chosen), scope.seeds
 
         def taken() -> Callable[[int, int], bytes]:
@@ -203,7 +212,8 @@ class Release:
                 request.noise,
                 True,
                 taken,
-                lambda: session.batch(step, chosen),
+                session.computation(query),
+                lambda: session.work(step, chosen).cut(scope.shards(request.tag), self._rng),
                 mask_context,
             )
         )
@@ -225,7 +235,9 @@ class Release:
 
     def _compute(self, job: _Job, seed_of: Callable[[int, int], bytes]) -> list[AnswerTable]:
         document = job.scope.document
-        shares = job.query.share(job.records(), document.k)
+        computation = replace(job.computation, device=self._device)
+        partials = shards.compute(self._engine, computation, job.rows())
+        shares = job.query.tables(partials, document.k)
         tables = list(_noised(job, shares, seed_of))
         columns = [column for table in tables for column in table.columns]
         key, helpers = zero_sum.key(job.scope.seeds, *job.mask_context(columns)), document.helpers
@@ -254,7 +266,7 @@ class Release:
         # Not by how many records pass a filter: a refusal costs nothing, and would tell counts below k.
         scope.check_size(records, 0 if query.may_lack_rows else records)
         for column in query.columns:
-            scope.check_range(column, request.noise, everybody)
+            check_range(scope.document, scope.function, column, request.noise, everybody)
         check_answer(query, records // scope.document.k)
         return CheckedQuery(scope, request, query, computed, records)
 
@@ -356,14 +368,14 @@ def _session_charge(request: SessionRequest, scope: Scope) -> SessionCharge | No
     return sampling.session_charge(request.sampling, *law, records=records, k=document.k)
 
 
-def _records(query: Query, scope: Scope, seeds: Sequence[bytes]) -> Sequence[Records]:
+def _rows(query: Query, scope: Scope, seeds: Sequence[bytes], rng: Randomness) -> list[ShardRows]:
     """All records of a query; for a part, a public number of rows, of which only the part counts."""
-    records, part, tag = scope.records(query.tag), query.part, query.tag
+    datasets, part, tag = scope.shards(query.tag), query.part, query.tag
     if part is None:
-        return records
+        return [ShardRows(shard) for each in datasets for shard in each]
     assert tag is not None, "only models have parts"
     work = parts.of_part(part, seeds, tag, scope.sizes(tag)).at_least(scope.document.k)
-    return [work.only_counted(work.gather(records))]
+    return work.cut(datasets, rng)
 
 
 def _drawn(function: AnyFunction) -> str:

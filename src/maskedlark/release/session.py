@@ -4,15 +4,14 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from maskedlark.core.records import Records
 from maskedlark.dp import sampling
 from maskedlark.dp.session_charge import SessionCharge
 from maskedlark.errors import BadArguments
-from maskedlark.functions.function import Steps
-from maskedlark.parameters import randomised
+from maskedlark.functions.function import Query, Steps
 from maskedlark.release.checks import Scope
 from maskedlark.release.messages import SessionRequest
-from maskedlark.release.parts import Batches
+from maskedlark.release.parts import Batches, Work
+from maskedlark.release.shards import Computation
 from maskedlark.wire.steps import Ranges
 
 _SHARED = b"maskedlark v2 step randomness"
@@ -52,14 +51,16 @@ class Session:
         if any(not 0 <= start < stop <= self.records for start, stop in chosen):
             raise BadArguments(f"records are numbered from 0 to {self.records}")
 
-    def batch(self, step: int, chosen: Ranges) -> list[Records]:
+    def work(self, step: int, chosen: Ranges) -> Work:
         """A step's records. Below k none counts, after the same work: time must not reveal what is hidden."""
-        document, tag = self.scope.document, self.request.tag
-        work = self.batches.work(step, chosen).at_least(document.k)
-        gathered = work.gather(self.scope.records(tag))
-        if self.request.noise is None:
-            gathered = randomised.unbiased(gathered, document.trained(tag), len(document.helpers))
-        return [work.only_counted(gathered)]
+        return self.batches.work(step, chosen).at_least(self.scope.document.k)
+
+    def computation(self, query: Query) -> Computation:
+        """What is computed over them: where labels were randomised in the browser, that is undone first."""
+        document = self.scope.document
+        if self.request.noise is not None:
+            return Computation(query)
+        return Computation(query, (document.trained(self.request.tag), len(document.helpers)))
 
 
 def batches_of(

@@ -251,7 +251,7 @@ def local_cluster(
         made.draft(settings, ORIGIN)  # Invalid settings are refused before anything starts.
         for each in running:
             _wait_for(each.folder)
-        of_helpers = f"workers = {workers}\n{helper_settings}"
+        of_helpers = f"compute.workers = {workers}\n{helper_settings}"
         _write_configs(made, database or "sqlite:///reports.sqlite", of_helpers, serving)
         # All at once, since imports take a second. Registered before they answer, so that all are stopped.
         stack.push(service.launch())

@@ -179,7 +179,10 @@ def feature_table(people: Users) -> Iterator[str]:
     """What became a feature, and how; what did not, and why."""
     if people.encoder is None:
         return
-    rows = [(each.name, each.how, str(len(each.names()))) for each in people.encoder.columns]
+    rows = [
+        (each.name, each.how + "; missing" * each.indicator, str(len(each.names())))
+        for each in people.encoder.columns
+    ]
     rows += [(name, f"no feature: {why}", "") for name, why in people.excluded.items()]
     rows = [("feature", "how", "bytes"), *rows, ("all", "", str(len(people.encoder)))]
     widths = [max(len(row[place]) for row in rows) for place in range(2)]

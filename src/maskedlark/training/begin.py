@@ -14,15 +14,17 @@ from maskedlark.core import field
 from maskedlark.dp.session_charge import MAX_STEPS
 from maskedlark.errors import BadArguments
 from maskedlark.exact.errors import WeightsDoNotFit
+from maskedlark.exact.layout import step_layout
 from maskedlark.features.encoder import Encoder
 from maskedlark.functions import model as described
 from maskedlark.functions import weights
-from maskedlark.functions.gradient import Gradient, GradientSteps
+from maskedlark.functions.gradient import Gradient
 from maskedlark.ledger.budget import Entry
 from maskedlark.release.messages import SessionRequest
 from maskedlark.training import checkpoint, gradient_norms
 from maskedlark.training import network as networks
 from maskedlark.training import plan as plans
+from maskedlark.training import precision as precisions
 from maskedlark.training.checkpoint import Run
 from maskedlark.training.errors import OtherRun
 from maskedlark.training.plan import PrivacyTarget, TrainingPlan
@@ -51,14 +53,15 @@ def begin(
     folder: str | Path | None = None,
     checkpoint_every: int = CHECKPOINT_EVERY,
     bits: int = 8,
-    fraction: int = 20,
-    depth: int = 0,
+    fraction: int | None = None,
+    depth: int | None = None,
 ) -> Training:
     """A run over these frozen datasets (default: all). Nothing is charged until it is iterated.
 
     `home` gives access to datasets and helpers: the ad server's client, or a run in memory. `sampling_rate`
     draws each record independently; `batches` splits all records into that many, anew after each pass;
     `sampling="whole"` uses all, `"chosen"` those that each step names. A `folder` makes the run resumable.
+    `fraction` and `depth` are chosen so that every step fits the field, unless they are given.
     """
     plans.refuse(
         (not 1 <= steps <= MAX_STEPS, f"steps={steps}: a run has 1 to {MAX_STEPS}"),
@@ -71,12 +74,17 @@ def begin(
     check_encoder(document.trained(tag), encoder)
     fits = sample is None or (sample.dtype == np.uint8 and sample.shape[1:] == (network.features,))
     plans.refuse((not fits, f"a sample is rows of {network.features} bytes, as the encoder makes them"))
-    clip = described.clip(document, tag, fraction, depth)
-    records, helpers = home.records(document, digests, tag), len(document.helpers)
+    _check_finite(model)
+    sizes, helpers = [home.records(document, [digest], tag) for digest in digests], len(document.helpers)
+    records, most = sum(sizes), drawn.most(sizes)
     target = PrivacyTarget(noise, epsilon, delta, against)
     state = home.budget(document)
     room = state.room(tag, digests)
     course = plans.session_charge(document, tag, drawn, steps, target, records, room)
+    noise = None if course is None else course.noise
+    clip = precisions.choose(document, tag, network, bits, noise, most, fraction, depth)
+    # Checked as helpers do, but before they charge: weights that do not fit cost nothing.
+    step = step_layout(network, networks.quantised(network, model, sample, bits), clip)
     traffic = helpers * (weights.size(network, bits) + field.BYTES * network.size)
     typical = None
     if sample is not None and len(sample):
@@ -85,9 +93,19 @@ def begin(
         typical = gradient_norms.typical(network, start, sample, spaces, clip.norm)
     fixed = sum(each.numel() for each in model.parameters() if not each.requires_grad)
     planned = TrainingPlan(
-        course, drawn, steps, records, clip.psi, network.size, helpers, traffic, typical, fixed
+        course,
+        drawn,
+        steps,
+        records,
+        clip.psi,
+        network.size,
+        helpers,
+        traffic,
+        precisions.precision(step, most, sample),
+        typical,
+        fixed,
     )
-    sent = described.describe(network, fraction, depth)
+    sent = described.describe(network, clip.fraction, clip.depth)
     sent.check(document, tag)
     request = SessionRequest(
         id=home.new_id(),
@@ -102,7 +120,8 @@ def begin(
         delta=0.0 if course is None else course.delta,
     )
     body = request.encode() if folder is None else _of_folder(Path(folder), request, state)
-    if course is not None and not state.is_opened(SessionRequest.decode(body).id):
+    was_charged = state.is_opened(SessionRequest.decode(body).id)
+    if course is not None and not was_charged:
         entry = Entry(tag, digests, course, bytes.fromhex(request.id))
         plans.check_budget(state, entry, drawn, target, records)
 
@@ -112,19 +131,16 @@ def begin(
         return body, home.session(document, body)
 
     run, sums = None if folder is None else Run.of(Path(folder), body), home.session(document, body)
-    made = Training(
-        model, network, clip, planned, sums, loss, tag, sample, bits, encoder, run, checkpoint_every, renewed
-    )
-    _check_weights(made)
-    return made
+    return Training(
+        model, network, clip, planned, sums, loss, tag, sample, bits, encoder, run, checkpoint_every, renewed,
+        was_charged,
+    )  # fmt: skip
 
 
-def _check_weights(made: Training) -> None:
-    """Check as helpers do, but before they charge: weights that do not fit cost nothing."""
-    for name, parameter in made.model.named_parameters():
+def _check_finite(model: nn.Module) -> None:
+    for name, parameter in model.named_parameters():
         if not bool(parameter.isfinite().all()):
             raise WeightsDoNotFit(f"{name} holds what is no number: rescale the model, or make it anew")
-    GradientSteps(made.tag, made.network, made.clip).at(weights.encode(made.quantised()), b"")
 
 
 def _of_folder(folder: Path, request: SessionRequest, state: BudgetState) -> bytes:

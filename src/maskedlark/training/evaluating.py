@@ -188,8 +188,9 @@ class Evaluation:
         counts = tuple(table.described.cells.partition().count for table in self.tables)
         rows = None if self.rows is None else len(self.rows)
         return EvaluationPlan(
-            price, self.part, counts, deviations, tuple(expected), rows, self.records, self.real_records
-        )
+            price, self.part, counts, deviations, tuple(expected), rows, self.records, self.real_records,
+            self.is_answered(),
+        )  # fmt: skip
 
     def is_answered(self) -> bool:
         """Whether the very same was answered before, so that `ask` charges nothing."""

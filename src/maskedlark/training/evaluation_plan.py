@@ -29,6 +29,8 @@ class EvaluationPlan:
     rows: int | None
     records: int
     real_records: float
+    is_answered: bool = False
+    """Whether the very same was answered before, so that asking costs nothing."""
 
     @property
     def epsilon(self) -> float | None:
@@ -57,6 +59,7 @@ class EvaluationPlan:
             "rows": self.rows,
             "records": self.records,
             "real_records": self.real_records,
+            "is_answered": self.is_answered,
         }
 
     def __str__(self) -> str:
@@ -77,6 +80,8 @@ class EvaluationPlan:
             if own is not None:
                 errors = "expect " + ", ".join(f"{name} ± {each.half_width:.2g}" for name, each in _bars(own))
             lines.append(f"{noise}; {errors}")
+        if self.is_answered:
+            lines.append("The same was asked and answered before: it is shown again, and costs nothing")
         return "\n".join(lines)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from rich.filesize import decimal
 
+from maskedlark.adserver.query_arguments import check_cost
 from maskedlark.adserver.spending import BudgetState
 from maskedlark.dp import calibration, sampling
 from maskedlark.dp.sampling import Sampling
@@ -19,6 +20,7 @@ from maskedlark.ledger.wording import at_most, both
 from maskedlark.parameters import randomised
 from maskedlark.parameters.document import Document
 from maskedlark.training.errors import OverCeiling
+from maskedlark.training.precision import Precision
 
 _ROUNDED = 1e-9
 _SUITS = 1.5
@@ -56,6 +58,7 @@ class TrainingPlan:
     helpers: int
     bytes_a_step: int
     """Sent and received, all helpers together."""
+    precision: Precision
     typical: float | None = None
     """How long the gradient of half of the ad server's rows can be; None if it gave none."""
     fixed: int = 0
@@ -118,6 +121,7 @@ class TrainingPlan:
             "signal": None if self.session_charge is None else self.signal,
             "bound": self.bound,
             "typical_gradient": self.typical,
+            **self.precision.figures(),
             "bytes_a_step": self.bytes_a_step,
             "hopeless": self.is_hopeless,
         }
@@ -125,7 +129,8 @@ class TrainingPlan:
     def __str__(self) -> str:
         drawn = f"{self.steps} steps of {self.batch:.0f} of {self.records} records, {self._drawn()}"
         one, whole = decimal(self.bytes_a_step), decimal(self.steps * self.bytes_a_step)
-        lines = [drawn, *self._charged(), *self._bounded(), f"{one} a step, {whole} in all"]
+        finely = self.precision.lines(1 / self.signal)
+        lines = [drawn, *self._charged(), *self._bounded(), *finely, f"{one} a step, {whole} in all"]
         if self.is_hopeless:
             lines.append(HOPELESS)
         return "\n".join(lines)
@@ -216,6 +221,7 @@ def session_charge(
         (open_, "give the noise, or the epsilon that it may cost: one follows from the other"),
         (other, f"against {target.against!r}: an epsilon is against 'adserver' or 'coalition'"),
     )
+    check_cost(target.noise, target.epsilon)
     ceilings, mechanism = document.training, document.mechanism(GRADIENT)
     assert ceilings is not None, "a document with models has ceilings"
     delta = Account(document).default_session_delta(tag) if target.delta is None else target.delta

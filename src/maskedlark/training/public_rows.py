@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from maskedlark.adserver.query_arguments import check_cost
 from maskedlark.dp import accountant
 from maskedlark.errors import BadArguments, NotDeclared
 from maskedlark.features.encoder import Encoder
@@ -48,6 +49,7 @@ def first_noise(
     document: Document, function: str, tag: str, noise: float | None, epsilon: float | None
 ) -> float:
     """The noise of a first release at this ε: earlier charges must not make another question of it."""
+    check_cost(noise, epsilon)
     mechanism = document.mechanism(function)
     if epsilon is None or noise is not None:
         return mechanism.noise_floor if noise is None else noise

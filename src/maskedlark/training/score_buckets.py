@@ -17,6 +17,8 @@ from maskedlark.training.metrics import Binary, Classes, LabelMeasures, Values
 
 BUCKETS = 20
 """Of labels that are numbers, and where the caller has no rows."""
+_ROOM = 1.2
+"""Times k: nobody knows how many records there are of so many rows."""
 _TRIED = (5, 10, 15, 20, 30, 40, 60, 80, 120)
 
 
@@ -60,7 +62,9 @@ class LabelTable:
         edges = {float(each) for each in scores[places] if each > scores[0]}
         below = int(np.searchsorted(scores, 0.0))
         if isinstance(self.loss, BinaryCrossEntropy) and min(below, len(scores) - below) >= max(least, 1):
-            edges.add(0.0)
+            # Helpers would join a bucket of fewer than k to its neighbour, perhaps across an even chance.
+            rows = {each: abs(int(np.searchsorted(scores, each)) - below) for each in edges}
+            edges = {0.0} | {each for each in edges if rows[each] >= _ROOM * least}
         return replace(self, edges=tuple(sorted(edges)))
 
     def finest(self, deviation: float, k: float) -> "LabelTable":

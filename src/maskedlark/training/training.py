@@ -61,6 +61,8 @@ class Training:
     every: int
     renewed: Callable[[], tuple[bytes, Session]]
     """Makes the same session with a new id and slots that are free now: its request, and the session."""
+    was_charged: bool = False
+    """Whether its session was opened before: it carries on, and costs nothing more."""
     console: Console | None = None
     """Where a bar is shown; default: standard error, if that is a terminal."""
     receipts: Mapping[str, OpenedReceipt] = field(default_factory=dict)

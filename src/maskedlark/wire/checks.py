@@ -7,8 +7,9 @@
     row     = report id (16), share of f(t) (8), share of g(t) (8)
     relay   = version (1), messages of all other helpers by place (vectors, 4)
 
-Rows are of the parts that the helper accepted, in their order. The numbers need no secrecy: they follow from
-the helper's own shares, its document and the report id alone (`core/validity.py`).
+Rows are of the parts that the helper accepted, in their order. The numbers tell nothing of a secret: they
+follow from the helper's own shares, its document and the report id alone (`core/validity.py`). But browsers
+do not get them: who made a report computes its point from them, and could forge another under its id.
 """
 
 from collections.abc import Sequence

@@ -160,12 +160,26 @@ def unpack(bitmap: str, parts: int) -> NDArray[np.bool_]:
     return bits[:parts].astype(np.bool_)
 
 
+class DatasetDigest:
+    """A dataset's digest: of its origin, document, purpose, and the heads of its reports by id."""
+
+    def __init__(self, origin: str, parameters: bytes, purpose: Purpose) -> None:
+        self._hashed = hashlib.sha256(_DOMAIN)
+        for part in (origin.encode(), parameters, purpose.encode()):
+            self._hashed.update(len(part).to_bytes(4, "big") + part)
+
+    def update(self, reports: ByteRows) -> None:
+        """Add the next heads, in the order of ids, which are unique and so define it."""
+        self._hashed.update(np.ascontiguousarray(reports).data)
+
+    def digest(self) -> bytes:
+        """The digest of all added so far."""
+        return self._hashed.digest()
+
+
 def digest(origin: str, parameters: bytes, purpose: Purpose, reports: ByteRows) -> bytes:
-    """A dataset's digest, of its origin, document, purpose and the heads of its reports, in any order."""
-    hashed = hashlib.sha256(_DOMAIN)
-    for part in (origin.encode(), parameters, purpose.encode()):
-        hashed.update(len(part).to_bytes(4, "big") + part)
-    # Ids are unique, so they define the order.
+    """A dataset's digest, of all its reports in any order."""
+    hashed = DatasetDigest(origin, parameters, purpose)
     order = np.argsort(np.ascontiguousarray(reports[:, :ID_BYTES]).view(f"S{ID_BYTES}").ravel())
-    hashed.update(reports[order].tobytes())
+    hashed.update(reports[order])
     return hashed.digest()

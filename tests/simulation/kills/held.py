@@ -2,11 +2,10 @@
 
 import os
 import threading
-from collections.abc import Sequence
 from pathlib import Path
 
 from maskedlark.core.records import Records
-from maskedlark.functions.function import Arguments, Query, Table
+from maskedlark.functions.function import Arguments, Partial, Query
 from maskedlark.functions.sums import Sums, SumsQuery
 from maskedlark.parameters.document import Document
 from tests.simulation.kills.waiting import PATIENCE_S
@@ -27,13 +26,13 @@ class Held(Sums):
     def ask(self, document: Document, arguments: Arguments) -> Query:
         asked = super().ask(document, arguments)
         assert isinstance(asked, SumsQuery)
-        return HeldQuery(document, asked.arguments)
+        return HeldQuery(**vars(asked))
 
 
 class HeldQuery(SumsQuery):
-    def share(self, datasets: Sequence[Records], k: int) -> list[Table]:
+    def over(self, records: Records, device: str = "cpu") -> Partial:
         wanted = Path(os.environ[HOLDING]) / str(os.getpid())
         if wanted.exists():
             wanted.rename(wanted.with_suffix(".held"))
             threading.Event().wait(PATIENCE_S)
-        return super().share(datasets, k)
+        return super().over(records, device)

@@ -14,9 +14,10 @@ from maskedlark.audit.colluding import reading
 from maskedlark.clock import SystemClock
 from maskedlark.core import sharing
 from maskedlark.core.purpose import Purpose
-from maskedlark.helper import columns
 from maskedlark.helper.columns import Contents
+from maskedlark.helper.dataset_files import LocalFiles
 from maskedlark.helper.keyring import Keyring
+from maskedlark.helper.shards import FrozenDataset
 from maskedlark.helper.tables import DATASETS, FROZEN
 from maskedlark.ledger import trail
 from maskedlark.ledger.errors import BudgetExhausted
@@ -195,7 +196,9 @@ def _frozen(helper: RunningHelper, made: LocalCluster) -> dict[str, Frozen]:
         rows = connection.execute(select(DATASETS).where(DATASETS.c.state == FROZEN)).all()
     found = {}
     for row in rows:
-        folder, contents = helper.folder / "columns" / str(row.number) / row.folder, row.contents
-        records = columns.read_measured(folder, Contents.model_validate_json(contents), made.document.measure)
+        files = LocalFiles(helper.folder / "columns" / str(row.number) / row.folder)
+        contents = Contents.model_validate_json(row.contents)
+        own = row.digest, made.document, Purpose.AGGREGATE, row.expires, files, contents
+        records = FrozenDataset(*own).records(None)
         found[row.name] = Frozen([each.tobytes() for each in records.ids], records.shares)
     return found

@@ -269,7 +269,7 @@ class Doubled(Function):
 class DoubledQuery(Query):
     schemas = (TableSchema(("campaign",), (Column("doubled", Sensitivity(2, 2.0, 2), 2, width=2),)),)
 
-    def share(self, datasets, k):
+    def over(self, records, device="cpu"):
         raise AssertionError("only helpers compute")
 
 

@@ -18,7 +18,7 @@ FILLED = f"""
 parameter_service = "http://parameters.test"
 service_key = "{SERVICE_KEY.verifying.public.hex()}"
 origins = {{"ads.example" = "{DOCUMENT_KEY.verifying.public.hex()}"}}
-workers = 1
+compute.workers = 1
 """
 
 

@@ -76,7 +76,7 @@ def refuses(files, **options):
 
 
 COST = [
-    "4 receipts of helper-0 for ads.example verified: 1 datasets frozen, 3 questions answered, "
+    "4 receipts of helper-0 for ads.example verified: 1 dataset frozen, 3 questions answered, "
     "0 training sessions opened",
     "version 1: a source has cost at most ε = 1 at δ = 0, of ε = 8 at δ = 1e-06; "
     "ε = 1 if all helpers but one joined the ad server",

@@ -11,9 +11,11 @@ import pytest
 
 from maskedlark.core import field, sharing, validity
 from maskedlark.core.declared import Bytes, Measure, Model, Value
+from maskedlark.core.field import P
 from maskedlark.core.labels import LabelSpace
 from maskedlark.core.purpose import Purpose
 from maskedlark.randomness import FixedRandomness, Randomness
+from tests.unit.core import polynomials
 from tests.unit.core.forging import FORGED, OF_LABELS, Declared, Forger, meeting, with_proof
 
 KEY = bytes(range(32))
@@ -98,6 +100,35 @@ def test_a_browser_that_knows_the_point_forges_what_it_likes(name):
 
 
 GUESS = 10**7
+
+
+def test_a_browser_that_reads_its_own_numbers_forges_under_that_id_and_no_other():
+    """So they stay with ad server and helpers, and the ad server takes an id once.
+
+    It knows every share that it made. Both polynomials of a helper, less what that helper published, are 0
+    at t: all others of their zeros differ.
+    """
+    declared, rng = DECLARED["a binary label"], FixedRandomness(b"reads its own")
+    m, ids = declared.points(), sharing.random_rows(1, 16, rng)
+    carried = with_proof(honest(declared, 1, rng), declared, rng)
+    parts = sharing.split(carried, ids, Purpose.TRAIN, 2, rng).carried()
+    share = sharing.recover(parts[1], ids, Purpose.TRAIN, 1, declared.carried())
+    t = validity.challenges(KEY, ids, m)
+    f_at, g_at = validity.evaluate(share, t, declared)[0].tolist()
+    bits, proof = (
+        declared.bits(share[:, : declared.secrets()])[0].tolist(),
+        share[0, declared.secrets() :].tolist(),
+    )
+    f = polynomials.through(range(m + 1), [proof[0], *bits])
+    g = polynomials.through(range(2 * m + 1), [proof[1], *[0] * m, *proof[2:]])
+    common = polynomials.common([(f[0] - f_at) % P, *f[1:]], [(g[0] - g_at) % P, *g[1:]])
+    assert len(common) == 2, "t - x"
+    found = -common[0] * pow(common[1], -1, P) % P
+    assert found == t[0]
+    secrets = field.from_signed(np.array([[0, 10**9]]))
+    forged = meeting(secrets, declared, rng, (found, *range(GUESS, GUESS + m)))
+    assert validity.valid(numbers(forged, ids, declared, 2, rng)).all()
+    assert not accepted(forged, declared, 2, rng).any()
 
 
 def test_a_helper_that_lies_about_its_numbers_has_the_record_refused_and_nothing_else():

@@ -10,15 +10,18 @@ import numpy as np
 import torch
 
 from maskedlark.core import field
+from maskedlark.core.records import TrainingRecords
 from maskedlark.exact import device, digits
 from maskedlark.exact.cells import Buckets, Largest, Partition, cells
 from maskedlark.exact.clip import Clip, Norm
-from maskedlark.exact.gradient import Records, gradient
+from maskedlark.exact.gradient import Engine, Records, gradient
+from maskedlark.exact.layout import step_layout
 from maskedlark.exact.losses import BinaryCrossEntropy, Loss, SoftmaxCrossEntropy, SquaredError
 from maskedlark.exact.moments import Representation
 from maskedlark.exact.network import Network
 from maskedlark.exact.operations import Activation, Elu, Identity, LeakyRelu, Relu, Sigmoid, Tanh
-from maskedlark.exact.quantise import quantise
+from maskedlark.exact.quantise import Quantised, quantise
+from maskedlark.exact.resident import Columns
 from tests.unit.exact.models import dense, random_parameters
 
 ACTIVATIONS: list[Activation] = [Relu(), Identity(), LeakyRelu(26), Elu(256), Sigmoid(), Tanh()]
@@ -56,6 +59,7 @@ def compare(name: str, network: Network, rows: int, bits: int, norm: Norm) -> bo
         (gradient(network, weights, records, clip, device=name, block=block) == wanted).all()
         for block in (1 << 20, 311)
     )
+    same &= resident(name, network, weights, records, clip)
     phi, own = Representation(network, weights, 0.5, norm), records.masks[:, :2].__getitem__
     summed = [phi.share(records.features, own, 2, device=each) for each in ("cpu", name)]
     same &= bool((summed[0] == summed[1]).all())
@@ -67,13 +71,28 @@ def compare(name: str, network: Network, rows: int, bits: int, norm: Norm) -> bo
     return same and all((a == b).all() for a, b in pairs)
 
 
+def resident(name: str, network: Network, weights: Quantised, records: Records, clip: Clip) -> bool:
+    """Rows of columns that stay on the device, some of them padding."""
+    rng = np.random.default_rng(len(records))
+    ids = np.zeros((len(records), 16), np.uint8)
+    held = TrainingRecords(ids, records.features, tuple(records.candidates), records.masks)
+    places, counted = rng.integers(0, len(records), 333), rng.random(333) < 0.9
+    kept = places[counted]
+    shown = [column[kept] for column in records.candidates]
+    wanted = gradient(network, weights, Records(records.features[kept], shown, records.masks[kept]), clip)
+    engine = Engine(step_layout(network, weights, clip), device.ready(name))
+    got = engine.share(Columns.of(held, network, name).rows(places, counted))
+    return bool((got == wanted).all())
+
+
 def main(name: str) -> int:
     """Every activation, head, shape, width of weights and norm."""
     sys.stdout.write(f"torch {torch.__version__}, {name}")
     sys.stdout.write(f" ({torch.cuda.get_device_name()})\n" if name.startswith("cuda") else "\n")
     for check, failed in device.failures(device.ready(name)).items():
         sys.stdout.write(f"known answers, {check}: {'WRONG' if failed else 'exact'}\n")
-    sys.stdout.write(f"products of bytes on the CPU: {digits.available(torch.device('cpu'))}\n")
+    for place in dict.fromkeys(("cpu", name)):
+        sys.stdout.write(f"products of bytes, {place}: {digits.available(torch.device(place))}\n")
     cases = [
         (activation, heads, shape, bits, norm)
         for activation in ACTIVATIONS

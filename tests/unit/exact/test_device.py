@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from maskedlark.exact import device, digits
+from maskedlark.exact import device, digits, products
 from maskedlark.exact.errors import InexactDevice
+from maskedlark.exact.products import Limbs
 
 
 def test_the_cpu_is_exact() -> None:
@@ -37,3 +38,15 @@ def test_bytes_that_saturate_are_not_used(monkeypatch: pytest.MonkeyPatch) -> No
         assert not digits.available(torch.device("cpu"))
     finally:
         digits.available.cache_clear()
+
+
+def test_limbs_that_are_folded_wrongly_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    scale, calls = products.scale, []
+
+    def wrong_once(limbs: Limbs, numbers: torch.Tensor) -> Limbs:
+        calls.append(1)
+        right = scale(limbs, numbers)
+        return Limbs(right.low + 1, right.high) if len(calls) == 1 else right
+
+    monkeypatch.setattr(products, "scale", wrong_once)
+    assert device.failures(torch.device("cpu"))["limbs of field elements"]

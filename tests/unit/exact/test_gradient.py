@@ -8,7 +8,7 @@ import torch
 
 from maskedlark.core import field
 from maskedlark.errors import NotDeclared
-from maskedlark.exact import digits, layout
+from maskedlark.exact import digits, layout, products
 from maskedlark.exact.backward import Label
 from maskedlark.exact.clip import Clip, Norm
 from maskedlark.exact.errors import ModelDoesNotFit, OutOfField, RecordsDoNotFit, TooWide
@@ -53,6 +53,18 @@ def test_roads_blocks_and_threads_do_not_matter(
             assert (gradient(network, weights, records, clip, block=block) == wanted).all()
         finally:
             torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(("network", "candidates"), LARGE, ids=["softmax", "one output", "deep softmax"])
+@pytest.mark.parametrize("least", [0, 1 << 60], ids=["bytes", "limbs"])
+def test_a_block_of_more_records_than_a_product_holds_is_summed_in_strips(
+    network: Network, candidates: int, least: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weights, records = weights_of(network), random_records(network, candidates, 133)
+    wanted = gradient(network, weights, records, Clip(1.0))
+    monkeypatch.setattr(digits, "_MIN_WORK", least)
+    monkeypatch.setattr(products, "max_rows", lambda _: 50)
+    assert (gradient(network, weights, records, Clip(1.0)) == wanted).all()
 
 
 @pytest.mark.parametrize(("network", "candidates"), LARGE, ids=["softmax", "one output", "deep softmax"])

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from maskedlark.core.field import P
-from maskedlark.exact import digits, products
+from maskedlark.exact import device, digits, products
 from maskedlark.exact.products import Limbs
 
 rng = np.random.default_rng(3)
@@ -42,6 +42,18 @@ def test_fold_and_join_take_limbs_up_to_the_bound(top: int) -> None:
     assert max(limb.abs().max().item() for limb in folded) <= products.LIMB_TOP
 
 
+@pytest.mark.parametrize("count", [1, 2, 511])
+def test_many_limbs_are_joined_at_once(count: int) -> None:
+    low, high = (rng.integers(-products.EXACT, products.EXACT + 1, (count, 50)) for _ in range(2))
+    low[:, :4], high[:, :4] = products.EXACT * np.array([[1, -1, 1, -1], [1, -1, -1, 1]])[:, None]
+    parts = [
+        Limbs(torch.from_numpy(a).double(), torch.from_numpy(b).double())
+        for a, b in zip(low, high, strict=True)
+    ]
+    totals = zip(low.astype(object).sum(axis=0), high.astype(object).sum(axis=0), strict=True)
+    assert products.join_all(parts).tolist() == [(a + (b << 31)) % P for a, b in totals]
+
+
 def test_canonical_takes_any_word() -> None:
     words = rng.integers(-(1 << 63), 1 << 62, 1000)
     words[:6] = [0, P, -P, -1, (1 << 63) - 1, -(1 << 63)]
@@ -73,8 +85,33 @@ def test_times_blocks_what_would_not_be_exact(top: int) -> None:
     assert value(got) == wanted
 
 
+def test_times_keeps_or_drops() -> None:
+    left, right, kept = elements(4, 30), rng.integers(-127, 128, (30, 6)), rng.integers(0, 2, (4, 6))
+    limbs, matrix = products.split(torch.from_numpy(left)), torch.from_numpy(right).double()
+    got = products.times_kept(limbs, matrix, 127, torch.from_numpy(kept).float())
+    wanted = left.astype(object) @ right.astype(object) * kept % P
+    assert value(got) == wanted.ravel().tolist()
+
+
+@pytest.mark.parametrize(("rows", "length", "columns"), [(1, 1, 1), (16, 16, 16), (17, 48, 33), (40, 785, 5)])
+def test_padded_products_of_bytes_are_the_same(rows: int, length: int, columns: int) -> None:
+    if not digits.available(torch.device("cpu")):
+        pytest.skip("this processor has no exact product of bytes")
+    left, right = (rng.choice(np.array([-128, -1, 0, 127]), s) for s in ((rows, length), (length, columns)))
+    sides = (torch.from_numpy(side.astype(np.int8)) for side in (left, right))
+    assert (digits.multiply_padded(*sides).numpy() == left @ right).all()
+
+
+def test_a_gpu_folds_scales_and_multiplies_bytes_as_a_cpu_does() -> None:
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device here")
+    place = torch.device("cuda")
+    assert not any(device.failures(place).values())
+    assert digits.available(place)
+
+
 @pytest.mark.parametrize("transposed", [False, True])
-@pytest.mark.parametrize("road", ["limbs", "bytes"])
+@pytest.mark.parametrize("road", ["limbs", "ones", "bytes"])
 def test_contract(road: str, transposed: bool) -> None:
     if road == "bytes" and not digits.available(torch.device("cpu")):
         pytest.skip("this processor has no exact product of bytes")
@@ -85,7 +122,8 @@ def test_contract(road: str, transposed: bool) -> None:
     if road == "bytes":
         digits.contract(limbs, digits.with_ones(numbers), weight, bias, transposed)
     else:
-        products.contract(limbs, numbers.double(), weight, bias, transposed)
+        contract = products.contract_with_ones if road == "ones" else products.contract
+        contract(limbs, numbers, weight, bias, transposed)
     exact = errors.astype(object).T @ inputs.astype(object) % P
     assert products.join(weight).numpy().tolist() == (exact.T if transposed else exact).tolist()
     assert products.join(bias).tolist() == (errors.astype(object).sum(axis=0) % P).tolist()

@@ -2,6 +2,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from maskedlark.adserver.errors import NotFrozen
 from maskedlark.errors import BadArguments, MaskedLarkError, NotDeclared
 from maskedlark.features import Encoder
 from maskedlark.fitting import LinearRegression, LogisticRegression, PoissonRegressor, asking, maps
@@ -27,7 +28,20 @@ BEFORE = [
     (ROWS, {"clip": -1.0}, BadArguments, "clip=-1.0"),
     (ROWS, {"noise": float("nan")}, BadArguments, "noise=nan"),
     (ROWS, {"epsilon": 0.0}, BadArguments, "epsilon=0.0"),
+    (ROWS, {"epsilon": float("inf")}, BadArguments, "finite"),
+    (ROWS, {"epsilon": "1"}, BadArguments, "epsilon='1'"),
     (ROWS, {"ridge": -1.0}, BadArguments, "ridge=-1.0"),
+    (ROWS, {"clip": "2"}, BadArguments, "clip='2'"),
+    (ROWS, {"clip": 1e12}, MaskedLarkError, "a clip is"),
+    (ROWS, {"tag": None}, BadArguments, "name of a model"),
+    (ROWS, {"label": 0.5}, BadArguments, "whole number"),
+    (ROWS, {"label": -1}, BadArguments, "whole number"),
+    (ROWS, {"seed": -1}, BadArguments, "seed=-1"),
+    (ROWS, {"seed": None}, BadArguments, "seed=None"),
+    (ROWS, {"datasets": [None]}, BadArguments, "list of names"),
+    (ROWS, {"datasets": "frist"}, UnknownDataset, "'frist'"),
+    (ROWS, {"datasets": []}, NotFrozen, "at least one"),
+    (ROWS, {"encoder": "encoder.json"}, BadArguments, "Encoder.load"),
     (ROWS[:0], {}, RowsDoNotFit, "no rows"),
     (ROWS[:, :4], {}, RowsDoNotFit, "takes 5 bytes a row"),
     (ROWS.astype(float), {}, RowsDoNotFit, "float64"),

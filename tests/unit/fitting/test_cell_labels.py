@@ -110,11 +110,11 @@ def test_of_a_binary_label_ones_alone_are_asked():
         assert (model.soft_.argmax(axis=1) == truth).mean() > 0.99
 
 
-@pytest.mark.parametrize("count", [1, None])
-def test_few_rows_are_one_cell(count):
+@pytest.mark.parametrize(("count", "seed"), [(1, 0), (None, 2**63 - 1)])
+def test_few_rows_are_one_cell(count, seed):
     way, rows, _ = filled(count=30)
     with way:
-        model = CellLabels(way, cases.TAG, noise=0.1, cells=count).fit(rows)
+        model = CellLabels(way, cases.TAG, noise=0.1, cells=count, seed=seed).fit(rows)
         assert len(model.counts_) == 1
         assert model.soft_.shape == (30, 3)
 
@@ -198,7 +198,17 @@ BEFORE = [
     (ROWS, {"cells": 301}, BadArguments, "1 to 300 fit"),
     (np.repeat(ROWS, 100, axis=0), {"cells": 100_000}, BadArguments, "1 to 21845 fit"),
     (ROWS, {"cells": 0}, BadArguments, "fit"),
+    (ROWS, {"cells": 2.5}, BadArguments, "whole number"),
+    (ROWS, {"cells": True}, BadArguments, "whole number"),
     (ROWS, {"neighbours": -1}, BadArguments, "0 or more"),
+    (ROWS, {"neighbours": 2.5}, BadArguments, "whole number"),
+    (ROWS, {"neighbours": None}, BadArguments, "whole number"),
+    (ROWS, {"seed": -1}, BadArguments, "seed=-1"),
+    (ROWS, {"epsilon": float("inf")}, BadArguments, "finite"),
+    (ROWS, {"epsilon": float("nan")}, BadArguments, "finite"),
+    (ROWS, {"epsilon": 0.0}, BadArguments, "over 0"),
+    (ROWS, {"noise": float("nan")}, BadArguments, "noise=nan"),
+    (ROWS, {"encoder": "encoder.json"}, BadArguments, "Encoder.load"),
     (ROWS, {"noise": 0.001}, MaskedLarkError, "below the declared"),
     (ROWS, {"epsilon": 500.0}, BudgetExhausted, "would fit"),
     (ROWS[:0], {}, RowsDoNotFit, "no rows"),

@@ -5,7 +5,7 @@ import pytest
 from sklearn.metrics import log_loss
 
 from maskedlark.errors import BadArguments
-from maskedlark.fitting import LogisticRegression, compare
+from maskedlark.fitting import LogisticRegression, compare, evaluate
 from tests.unit.fitting import cases
 from tests.unit.fitting.charged import charges
 
@@ -65,4 +65,9 @@ def test_models_of_different_maps_are_refused():
             compare([one, other], features, noise=1.0)
         with pytest.raises(BadArguments, match="call fit first"):
             compare([LogisticRegression(way, cases.TAG)], features)
+        for epsilon in (float("inf"), float("nan"), 0.0):
+            with pytest.raises(BadArguments, match="finite number over 0"):
+                compare([one], features, epsilon=epsilon)
+            with pytest.raises(BadArguments, match="finite number over 0"):
+                evaluate(way, one, features, epsilon=epsilon)
         assert charges(way) == 2

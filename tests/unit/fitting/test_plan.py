@@ -1,8 +1,14 @@
 import json
+from dataclasses import replace
+from unittest import mock
 
+import numpy as np
 import pytest
 
-from maskedlark.fitting import LinearRegression, LogisticRegression
+from maskedlark.errors import FieldOverflow
+from maskedlark.fitting import LinearRegression, LogisticRegression, compare
+from maskedlark.fitting.asking import FRACTION, arguments
+from maskedlark.functions.moments import Moments
 from maskedlark.training.plan import HOPELESS
 from tests.unit.fitting import cases
 
@@ -63,3 +69,26 @@ def test_a_plan_of_which_nothing_will_come_says_so():
         assert HOPELESS not in str(
             LogisticRegression(way, cases.TAG, epsilon=1.0, map="columns").plan(features)
         )
+
+
+def test_moments_of_long_labels_are_planned_to_fit_the_field():
+    """With 16 bits helpers refuse them: numbers of ten digits, times clip factors, times 3,000 records."""
+    far = '{kind = "reals", value = "spent", low = -2000000000, high = 2000000000, buckets = 20}'
+    with mock.patch.dict(cases.LABELS, far=far):
+        way = cases.workflow("far", more="values.far = [-2000000000, 2000000000]\nmax_records = 1000000")
+    features = cases.rows()
+    truth = cases.scores(features) * 1e9 / 2
+    way.make_training_dataset("first", cases.TAG, features, [truth], decoded=True)
+    with way:
+        model = LinearRegression(way, cases.TAG, noise=0.1, map="columns")
+        figures, said = model.plan(features).figures(), str(model.plan(features))
+        assert 8 <= figures["fraction"] < FRACTION
+        assert f"clip factors have {figures['fraction']} bits, not 16, so that sums fit the field" in said
+        predicted = model.fit(features).predict(features)
+        assert model.model_.phi.fraction == figures["fraction"]
+        assert np.corrcoef(predicted, truth)[0, 1] > 0.95
+        finer = replace(model.model_.phi, fraction=figures["fraction"] + 1)
+        asked = arguments(cases.TAG, 0, finer)
+        with pytest.raises(FieldOverflow, match="could leave the field"):
+            way.price(Moments(), asked, None, 0.1, None)
+        assert len(compare([model], features, noise=0.1).losses) == 1

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from maskedlark.core import field
 from maskedlark.core.records import AggregateRecords, Coded, Entry
 from maskedlark.errors import BadArguments
-from maskedlark.functions import grouping
+from maskedlark.functions import groups
 from maskedlark.functions.sums import Sums
 from tests.twins import grouping as twin
 from tests.unit.parameters import cases
@@ -81,11 +81,11 @@ def passes(where: list[dict[str, Any]], keys: Any) -> bool:
 )
 def test_every_group_is_its_twin(datasets, where, by, values, k, dense):
     question = Sums().ask(DOCUMENT, {"values": values, "by": by, "where": where})
-    before, grouping.DENSE = grouping.DENSE, dense
+    before, groups.DENSE = groups.DENSE, dense
     try:
         tables = question.share([held(rows) for rows in datasets], k)
     finally:
-        grouping.DENSE = before
+        groups.DENSE = before
     union = [row for rows in datasets for row in rows]
     places = [VALUES.index(value) for value in values]
     for keys, table in zip(by, tables, strict=True):

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from maskedlark.clock import FixedClock
+from maskedlark.compute.settings import ComputeSettings, open_engine
 from maskedlark.core.purpose import Purpose
 from maskedlark.helper.anchor import FileAnchor
 from maskedlark.helper.check_keys import CheckKeys
@@ -80,7 +81,9 @@ class Helper(NamedTuple):
 
 
 @contextmanager
-def helper(folder: Path, url: str, place: int = 0, now: int = NOW, workers: int = 1) -> Iterator[Helper]:
+def helper(
+    folder: Path, url: str, place: int = 0, now: int = NOW, workers: int = 1, shard_bytes: int = 64 << 20
+) -> Iterator[Helper]:
     """A helper that starts, over what an earlier one left."""
     clock, database = FixedClock(now), open_database(url)
     ledger = Ledger(database, FileAnchor(folder / "anchor"), Signer(place), clock, SystemRandomness())
@@ -88,11 +91,12 @@ def helper(folder: Path, url: str, place: int = 0, now: int = NOW, workers: int 
     keys = {KEYS[place].key_id: KEYS[place]}
     context = DatasetContext(folder / "columns", database, f"helper-{place}", clock)
     check_keys = CheckKeys(database, ledger, Signer(place), lambda: keys, _sealing, clock)
-    made = Sent(context, ledger, lambda: keys, check_keys, workers)
+    engine = open_engine(ComputeSettings(workers=workers), "helper-0")
+    made = Sent(context, ledger, lambda: keys, check_keys, engine, shard_bytes)
     try:
         yield Helper(made, ledger, clock)
     finally:
-        made.close()
+        engine.close()
         database.close()
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from maskedlark.core.purpose import Purpose
-from maskedlark.helper.columns import MeasuredWriter
+from maskedlark.helper import sharding
 from maskedlark.helper.dataset_context import DatasetContext
 from maskedlark.helper.ids import Ids
 from maskedlark.ledger.ledger import Ledger
@@ -18,7 +18,7 @@ POINTS: dict[str, tuple[str, Any, str, bool]] = {
     "chunk: file written": ("add", Ids, "lock", False),
     "chunk: before commit": ("add", Ids, "claim", True),
     "chunk: after commit": ("add", Ids, "claimed", False),
-    "freeze: columns written": ("freeze", MeasuredWriter, "close", True),
+    "freeze: columns written": ("freeze", sharding, "remove_pieces", True),
     "freeze: before commit": ("freeze", Ledger, "freeze", True),
     "freeze: after commit": ("freeze", DatasetContext, "sweep", False),
     "freeze: before the anchor": ("freeze", Ledger, "advance_anchor", False),

@@ -587,7 +587,7 @@ def test_a_rotation_is_seen_without_a_restart(helper):
 
 
 def test_when_the_room_is_full_the_next_one_is_sent_away(tmp_path, monkeypatch):
-    with world(tmp_path, limits={"bodies": 1}, workers=2) as helper:
+    with world(tmp_path, limits={"bodies": 1}, compute={"workers": 2}) as helper:
         document = helper.publish()
         inside, leave = threading.Event(), threading.Event()
         real = helper.service.parameters.by_digest

@@ -104,7 +104,7 @@ def test_a_backup_while_datasets_are_frozen_and_questions_asked(running_one):
 def test_nothing_is_left_of_a_backup_that_fails(running_one):
     filled(running_one, "monday")
     columns = config(running_one).columns_folder / "1"
-    next(columns.rglob("shares")).write_bytes(b"damaged")
+    next(columns.rglob("0.shares")).write_bytes(b"damaged")
     with pytest.raises(DamagedDataset):
         take(running_one)
     assert not [path for path in running_one.folder.iterdir() if "copy" in path.name]

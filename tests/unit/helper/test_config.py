@@ -38,7 +38,7 @@ def test_a_short_file_is_enough(tmp_path):
     assert found.service_key_public == VerifyingKey(SERVICE_KEY.verifying.public)
     assert found.policy.max_budget.epsilon == 8
     assert found.policy.min_k == 20
-    assert found.workers == os.cpu_count()
+    assert found.compute.workers == os.cpu_count()
     assert found.functions == ()
     assert found.limits.chunk_bytes == 16 << 20
     assert found.keep_days == 180
@@ -99,7 +99,7 @@ def test_a_missing_table_is_named_with_what_to_write(tmp_path, table):
         ("serving = {port = 65536}", "serving.port: "),
         ("serving = {port = '8000'}", "serving.port: "),
         ("serving = {ports = 8000}", "serving.ports is not known; did you mean 'port'? [serving] has host,"),
-        ("workers = 0", "workers: "),
+        ("compute.workers = 0", "compute.workers: "),
         ("fresh_s = 0", "fresh_s: "),
         ("functions = 'ours'", "functions: "),
         ("limits = {bodies = 0}", "limits.bodies: "),

@@ -13,8 +13,7 @@ from maskedlark.core import field, sharing
 from maskedlark.core.purpose import Purpose
 from maskedlark.core.records import AggregateRecords, TrainingRecords
 from maskedlark.errors import Expired, OutOfRange, WrongLength
-from maskedlark.helper import chunk_file
-from maskedlark.helper.columns import MeasuredWriter
+from maskedlark.helper import chunk_file, sharding
 from maskedlark.helper.datasets import ABORTED_S
 from maskedlark.helper.errors import Busy, DamagedDataset
 from maskedlark.storage.errors import ClockLeapt, StorageUnavailable
@@ -329,7 +328,7 @@ def test_pruning_between_opening_and_claiming(tmp_path, sqlite_url, monkeypatch)
         filled(datasets, reports)
         assert datasets.state(ORIGIN, NAME).accepted == 3
         datasets.open(DOCUMENT, "april", AGGREGATE)
-        open_chunk = datasets._ingest.workers.open
+        open_chunk = datasets._engine.run
 
         def late(*job):
             opened = open_chunk(*job)
@@ -337,7 +336,7 @@ def test_pruning_between_opening_and_claiming(tmp_path, sqlite_url, monkeypatch)
             datasets._context.ids.prune(end)
             return opened
 
-        monkeypatch.setattr(datasets._ingest.workers, "open", late)
+        monkeypatch.setattr(datasets._engine, "run", late)
         assert datasets.add(ORIGIN, "april", 0, reports.chunk(0)).refused == {"PastLifetime": 3}
 
 
@@ -394,7 +393,7 @@ def test_a_damaged_column_is_never_summed(tmp_path, sqlite_url, damage):
     with helper(tmp_path, sqlite_url) as (datasets, _, _):
         filled(datasets, measured(3))
         digest = bytes.fromhex(freeze_all(datasets, 1).digest)
-        (path,) = (tmp_path / "columns").glob("1/columns-*/shares")
+        (path,) = (tmp_path / "columns").glob("1/columns-*/0.shares")
         _damage(path, damage)
         assert datasets.find(ORIGIN, digest).size(None) == 3
         with pytest.raises(DamagedDataset):
@@ -462,14 +461,14 @@ def test_a_helper_that_is_killed_loses_and_doubles_nothing(tmp_path, sqlite_url,
 def test_an_aborted_dataset_takes_no_chunk_that_was_on_its_way(tmp_path, sqlite_url, monkeypatch):
     with helper(tmp_path, sqlite_url) as (datasets, _, _):
         datasets.open(DOCUMENT, NAME, AGGREGATE)
-        open_chunk, reports = datasets._ingest.workers.open, measured(2)
+        open_chunk, reports = datasets._engine.run, measured(2)
 
         def late(*job):
             opened = open_chunk(*job)
             datasets.abort(ORIGIN, NAME)
             return opened
 
-        monkeypatch.setattr(datasets._ingest.workers, "open", late)
+        monkeypatch.setattr(datasets._engine, "run", late)
         with pytest.raises(UnknownDataset):
             datasets.add(ORIGIN, NAME, 0, reports.chunk(0))
         monkeypatch.undo()
@@ -480,14 +479,14 @@ def test_an_aborted_dataset_takes_no_chunk_that_was_on_its_way(tmp_path, sqlite_
 def test_a_frozen_dataset_takes_no_chunk_that_was_on_its_way(tmp_path, sqlite_url, monkeypatch):
     with helper(tmp_path, sqlite_url) as (datasets, _, _):
         filled(datasets, measured(2))
-        open_chunk = datasets._ingest.workers.open
+        open_chunk = datasets._engine.run
 
         def late(*job):
             opened = open_chunk(*job)
             freeze_all(datasets, 1)
             return opened
 
-        monkeypatch.setattr(datasets._ingest.workers, "open", late)
+        monkeypatch.setattr(datasets._engine, "run", late)
         with pytest.raises(AlreadyFrozen):
             datasets.add(ORIGIN, NAME, 1, measured(2).chunk(0))
         assert datasets.state(ORIGIN, NAME).records == 2
@@ -520,7 +519,7 @@ def test_a_full_disk_is_said_and_leaves_nothing(tmp_path, sqlite_url, monkeypatc
             datasets.add(ORIGIN, NAME, 0, reports.chunk(0))
         monkeypatch.undo()
         assert datasets.add(ORIGIN, NAME, 0, reports.chunk(0)).refused == {}
-        monkeypatch.setattr(MeasuredWriter, "close", full)
+        monkeypatch.setattr(sharding, "write_entries", full)
         with pytest.raises(StorageUnavailable, match="again"):
             freeze_all(datasets, 1)
         monkeypatch.undo()

@@ -128,7 +128,7 @@ def test_a_helper_answers_one_origin_while_another_has_as_many_questions_there_a
             assert leave.wait(30)
         return origin.encode()
 
-    with world(tmp_path, limits={"bodies": room}, workers=2) as helper:
+    with world(tmp_path, limits={"bodies": room}, compute={"workers": 2}) as helper:
         monkeypatch.setattr(type(helper.service), "release", release)
         helper.publish()
         helper.publish(OTHER_DOCUMENT_KEY, origin=OTHER, request_key=OTHER_KEY.verifying.public.hex())

@@ -69,7 +69,7 @@ def settings(folder: Path, **changes: Any) -> Config:
             "max_budget": {"epsilon": 8, "delta": 1e-6},
             "max_coalition": {"epsilon": 40, "delta": 1e-6},
         },
-        "workers": 1,
+        "compute": {"workers": 1},
         "fresh_s": 60,
     }
     return Config.model_validate_json(json.dumps(given | changes))

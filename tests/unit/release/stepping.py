@@ -24,7 +24,7 @@ from maskedlark.exact.operations import Dropout, Relu
 from maskedlark.exact.quantise import Quantised
 from maskedlark.functions import model, weights
 from maskedlark.functions.cells import Cells
-from maskedlark.functions.function import AnyFunction, Query, Table
+from maskedlark.functions.function import AnyFunction, Partial, Query
 from maskedlark.functions.gradient import Gradient
 from maskedlark.parameters.document import Document
 from maskedlark.randomness import FixedRandomness, SystemRandomness
@@ -209,13 +209,13 @@ def _split(secrets: field.FieldArray, helpers: int, rng: FixedRandomness) -> lis
 def worked(monkeypatch: pytest.MonkeyPatch, question: type[Query]) -> list[int]:
     """How many records every computation of these questions is over, from now on."""
     found: list[int] = []
-    share = question.share
+    over = question.over
 
-    def counting(self: Query, datasets: Sequence[Records], k: int) -> list[Table]:
-        found.append(sum(map(len, datasets)))
-        return share(self, datasets, k)
+    def counting(self: Query, records: Records, device: str = "cpu") -> Partial:
+        found.append(len(records))
+        return over(self, records, device)
 
-    monkeypatch.setattr(question, "share", counting)
+    monkeypatch.setattr(question, "over", counting)
     return found
 
 

@@ -1,5 +1,9 @@
 """Parts of a dataset: who is held out, who is in a batch, and columns that stay together."""
 
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -8,7 +12,8 @@ from maskedlark.core.batches import Draw
 from maskedlark.core.records import TrainingRecords
 from maskedlark.dp.sampling import Sampling
 from maskedlark.functions.function import Part
-from maskedlark.release import parts
+from maskedlark.randomness import SystemRandomness
+from maskedlark.release import parts, shards
 from maskedlark.release.parts import Batches
 
 SEED = b"p" * 32
@@ -50,6 +55,22 @@ def test_the_work_of_a_part_follows_from_sizes_and_share_alone(which):
     found = [of_part(Part(which, 0.1), 400, 300, seeds=(bytes([i]) * 32, SEED)) for i in range(20)]
     sizes = {sum(map(len, work.rows)) for work in found}
     assert sizes == {batches.room(0.1 if which == "held_out" else 1 - 0.1, 700)}
+
+
+@pytest.mark.parametrize(
+    ("sampling", "most"),
+    [
+        (Sampling(kind="whole"), 110),
+        (Sampling(kind="partition", batches=7), 8 + 9),
+        (Sampling(kind="partition", batches=200), 2),
+        (Sampling(kind="poisson", rate=1.0), 110),
+        (Sampling(kind="poisson", rate=0.05, held_out=0.5), batches.room(0.025, 110)),
+    ],
+)
+def test_no_batch_has_more_records_than_the_field_is_checked_for(sampling, most):
+    sizes = [np.count_nonzero(session(sampling, 50, 60).work(step).counted) for step in range(20)]
+    assert max(sizes) <= sampling.most([50, 60]) == most
+    assert max(sizes) == most or sampling.kind == "poisson"
 
 
 def test_who_is_held_out_does_not_change_with_the_step():
@@ -106,7 +127,7 @@ def test_below_k_nobody_counts_and_the_work_is_the_same():
 def test_what_is_over_the_room_is_left_out():
     """Which hardly ever happens: here the room is cut down."""
     drawn = [batches.everybody(5), Draw(np.arange(4), np.array([False, True, True, False]))]
-    work = parts._filled(drawn, 6)
+    work = parts._filled(drawn, 6, 0.5)
     assert [each.tolist() for each in work.rows] == [[0, 1, 2, 3, 4], [1]]
     assert work.counted.all()
 
@@ -127,21 +148,95 @@ def test_no_record_is_in_more_batches_than_are_allowed():
     assert counted(again.work(11)) == rows
 
 
-def test_records_of_several_datasets_become_those_of_one():
-    work = parts._filled([Draw(np.array([3, 1]), np.array([True, False])), batches.everybody(2)], 4)
-    for one_row in (True, False):
-        found = work.gather([records(5, one_row), records(2, one_row)])
-        assert found.features[:, 0].tolist() == [3, 1, 0, 1]
-        assert len(found.candidates[0]) == (1 if one_row else 4)
-        shares = work.only_counted(found).shares
-        assert shares.tolist() == [[6, 7], [0, 0], [0, 1], [2, 3]]
+@dataclass(eq=False)
+class Held:
+    """A shard in memory, of the records from `start` on."""
+
+    start: int
+    held: TrainingRecords
+
+    def __len__(self):
+        return len(self.held)
+
+    def records(self):
+        return self.held
+
+
+def cut_at(size, *ends):
+    """A dataset of this size in shards that end there."""
+    whole = records(size)
+    rows = [range(*each) for each in pairwise((0, *ends, size))]
+    return [Held(each.start, shards.take(whole, each)) for each in rows]
+
+
+@pytest.mark.parametrize("ends", [(), (300,), (0, 1, 150, 150, 600)])
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        Sampling(kind="poisson", rate=0.02),
+        Sampling(kind="poisson", rate=0.3, held_out=0.2),
+        Sampling(kind="poisson", rate=1.0),
+        Sampling(kind="partition", batches=7),
+        Sampling(kind="partition", batches=7, held_out=0.5),
+        Sampling(kind="whole"),
+        Sampling(kind="whole", held_out=0.2),
+    ],
+    ids=str,
+)
+def test_every_shard_does_work_of_a_public_size_and_who_counts_is_the_same(sampling, ends):
+    """A victim alone in a shard: the shard is visited in every step, and does the same in each."""
+    drawn = session(sampling, 700, 90)
+    datasets = [cut_at(700, *ends), cut_at(90)]
+    sizes = []
+    for step in range(14):
+        work = drawn.work(step)
+        pieces = work.cut(datasets, SystemRandomness())
+        assert [each.shard for each in pieces] == [shard for own in datasets for shard in own]
+        sizes.append((step % (sampling.batches or 1), *(len(each.counted) for each in pieces)))
+        for place, own in enumerate(datasets):
+            mine = [each for each in pieces if each.shard in own]
+            rows = [
+                each.shard.start + (np.arange(len(each.shard)) if each.rows is None else each.rows)
+                for each in mine
+            ]
+            assert all(len(of) == len(each.counted) for of, each in zip(rows, mine, strict=True))
+            found = np.concatenate([of[each.counted] for of, each in zip(rows, mine, strict=True)])
+            assert sorted(found.tolist()) == counted(work, place)
+    assert len(set(sizes)) == (sampling.batches or 1), "whatever the batch"
+
+
+def test_who_is_chosen_is_public_and_not_padded():
+    drawn = session(Sampling(kind="chosen", held_out=0.3), 50)
+    pieces = drawn.work(0, ((10, 20), (30, 31))).cut([cut_at(50, 15)], SystemRandomness())
+    assert [each.rows.tolist() for each in pieces] == [[10, 11, 12, 13, 14], [0, 1, 2, 3, 4, 15]]
+
+
+def test_more_than_the_room_of_a_shard_is_computed_all_the_same():
+    """Helpers cut datasets differently, so none may leave out what another does not."""
+    rows, counts = parts._padded(np.arange(30), 100, 20, SystemRandomness())
+    assert rows.tolist() == [*range(30)]
+    assert counts.all()
+
+
+def test_rows_that_do_not_count_add_nothing():
+    own = shards.ShardRows(Held(0, records(5)), np.array([3, 1]), np.array([True, False]))
+    found: Any = shards.over(shards.Computation(Echo()), [own])  # type: ignore[arg-type]
+    assert found.features[:, 0].tolist() == [3, 1]
+    assert found.shares.tolist() == [[6, 7], [0, 0]]
+
+
+class Echo:
+    """A query that returns what it is given."""
+
+    def over(self, records, device):
+        return records
 
 
 @pytest.mark.parametrize("one_row", [True, False])
 @pytest.mark.parametrize("rows", [[], [2], [0, 3, 4], range(5)])
 def test_columns_of_the_records_taken_stay_together(one_row, rows):
     whole = records(5, one_row)
-    found = parts.take(whole, rows if isinstance(rows, range) else np.array(rows, np.intp))
+    found = shards.take(whole, rows if isinstance(rows, range) else np.array(rows, np.intp))
     assert len(found) == len(rows)
     assert found.ids.tolist() == whole.ids[list(rows)].tolist()
     assert found.features[:, 0].tolist() == list(rows)
@@ -152,5 +247,5 @@ def test_columns_of_the_records_taken_stay_together(one_row, rows):
 
 def test_one_record_with_candidates_of_its_own_is_taken_or_not():
     alone = records(1)
-    assert len(parts.take(alone, np.array([], np.intp))) == 0
-    assert parts.take(alone, np.array([0])).candidates[0].tolist() == [[0, 1]]
+    assert len(shards.take(alone, np.array([], np.intp))) == 0
+    assert shards.take(alone, np.array([0])).candidates[0].tolist() == [[0, 1]]

@@ -8,6 +8,7 @@ import pytest
 from scipy import stats
 from sqlalchemy import select
 
+from maskedlark.compute.engine import SerialEngine
 from maskedlark.core import field, sharing
 from maskedlark.core.purpose import Purpose
 from maskedlark.core.records import AggregateRecords, Coded, Records
@@ -19,7 +20,7 @@ from maskedlark.ledger import rows
 from maskedlark.ledger.errors import AnswerLost, BudgetExhausted, CannotRepeat, RequestIdReused
 from maskedlark.ledger.receipt import ReleaseReceipt
 from maskedlark.parameters.document import Document
-from maskedlark.randomness import FixedRandomness
+from maskedlark.randomness import FixedRandomness, SystemRandomness
 from maskedlark.release import checks, messages, release
 from maskedlark.release.errors import (
     AnswerTooLarge,
@@ -55,7 +56,13 @@ class Held:
     def size(self, tag: str | None) -> int:
         return len(self.held)
 
-    def records(self, tag: str | None) -> Records:
+    def shards(self, tag: str | None) -> list["Held"]:
+        return [self]
+
+    def __len__(self) -> int:
+        return len(self.held)
+
+    def records(self) -> Records:
         return self.held
 
 
@@ -79,7 +86,8 @@ class Releases(Release):
 
     def __init__(self, folder, ledger, place=0, function=None, seeds=lambda _, digest: digest):
         functions, kept = {"sums": function or Sums()}, KeptAnswers(folder / "answers")
-        super().__init__(f"helper-{place}", ledger, functions, seeds, self.find, kept)
+        own = f"helper-{place}", ledger, functions, seeds, self.find, kept
+        super().__init__(*own, SerialEngine(), SystemRandomness())
 
     def find(self, _, digest):
         return next(each for each in self.datasets if each.digest == digest)
@@ -396,8 +404,8 @@ class Careless(Sums):
 
     def ask(self, document, arguments):
         question = super().ask(document, arguments)
-        share = question.share
-        object.__setattr__(question, "share", lambda records, k: share(records, 1))
+        tables = question.tables
+        object.__setattr__(question, "tables", lambda partials, k: tables(partials, 1))
         return question
 
 

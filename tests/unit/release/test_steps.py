@@ -201,9 +201,9 @@ def test_a_batch_below_k_is_noise_alone_after_the_same_work(tmp_path):
     worked = []
 
     class Counting(GradientQuery):
-        def share(self, datasets, k):
-            worked.append(sum(map(len, datasets)))
-            return super().share(datasets, k)
+        def over(self, records, device="cpu"):
+            worked.append(len(records))
+            return super().over(records, device)
 
     class CountingSteps(GradientSteps):
         def at(self, body, shared):
@@ -358,13 +358,13 @@ def test_who_asks_twice_at_once_is_answered_by_one(rig, worked):
     assert len(worked) == 1
 
 
-def test_work_over_several_datasets_is_of_one_size_and_done_at_once(several, worked):
+def test_work_over_several_datasets_is_of_one_size_in_each(several, worked):
     """A victim alone in one of them must not show by the work that its batch makes."""
     request = several.request(sampling=Sampling(kind="poisson", rate=0.2))
     several.open(request)
     for step in range(6):
         several.answers(request, step, SENT)
-    assert worked == [batches.room(0.2, 105)] * 6 * len(several.places)
+    assert worked == [batches.room(0.2, 60), batches.room(0.2, 45)] * 6 * len(several.places)
 
 
 def test_every_helpers_answer_is_uniform_by_itself(rig):

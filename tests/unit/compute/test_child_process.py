@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-SERVE = "import time; from maskedlark.web import child_process\n"
+SERVE = "import time; from maskedlark.compute import child_process\n"
 SERVE += "child_process.stop_with_input(); print(flush=True); time.sleep(600)"
 
 

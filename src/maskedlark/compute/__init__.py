@@ -1,0 +1,1 @@
+"""Where a helper's work runs: this process, worker processes, or a Ray cluster. The same bytes from each."""

@@ -1,0 +1,110 @@
+"""Connects to a Ray cluster, if it is one that a helper may use. Run by the helper's child process.
+
+The only module that imports Ray, and only in a function: importing it changes a process.
+"""
+
+import os
+import secrets
+import socket
+from typing import Any, NamedTuple
+
+from maskedlark.compute.errors import ClusterAway, ClusterTaken, NotAuthenticated, OtherVersion
+
+THIS_MACHINE = "local"
+CONNECT_WITHIN_S = 5.0
+_NAMESPACE = "maskedlark"
+_TOKEN = "start it with RAY_AUTH_MODE=token, and give the helper its token in RAY_AUTH_TOKEN_PATH"  # noqa: S105
+
+
+class Cluster(NamedTuple):
+    """Which cluster, what is wanted of it, and for whom."""
+
+    address: str
+    workers: int
+    cuda: bool
+    owner: str
+
+
+def connect(cluster: Cluster) -> Any:  # noqa: ANN401 - the module `ray`
+    """Ray, connected; or started on this machine, to end with this process."""
+    import ray  # noqa: PLC0415 - it installs hooks, and is an optional dependency
+    from ray.experimental import internal_kv  # noqa: PLC0415
+
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    own = cluster.address == THIS_MACHINE
+    if own:
+        os.umask(0o077)
+        # Only this process and what it starts may use it. Nothing is written to the home folder.
+        os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
+        _set_authentication(ray, "token")
+    else:
+        _reach(cluster.address)
+        _authenticate(ray, cluster.address)
+    try:
+        ray.init(
+            address=cluster.address,
+            num_cpus=cluster.workers if own else None,
+            include_dashboard=False,
+            log_to_driver=False,
+            namespace=_NAMESPACE,
+        )
+    except Exception as error:  # noqa: BLE001 - Ray raises whatever it met
+        said = str(error).strip().partition("\n")[0][:200]
+        if "version mismatch" in str(error).lower():
+            raise OtherVersion(
+                "the cluster runs another Ray or Python: install the same on all nodes"
+            ) from None
+        raise ClusterAway(
+            f"this machine cannot work with the cluster at {cluster.address}, of which it must be a node "
+            f"(ray start --address={cluster.address}): {said}"
+        ) from None
+    _claim(ray, internal_kv, cluster.owner)
+    return ray
+
+
+def _reach(address: str) -> None:
+    """Refuse an address where nothing listens: Ray would try for long."""
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), CONNECT_WITHIN_S).close()
+    except (OSError, OverflowError) as error:
+        raise ClusterAway(
+            f"nothing answers at {address} ({type(error).__name__}): is it the head's, and does it run?"
+        ) from None
+
+
+def _authenticate(ray: Any, address: str) -> None:  # noqa: ANN401 - the module
+    """Refuse a cluster that asks for no token: anybody could run code there, and read shares."""
+    if _is_let_in(ray, address, "disabled"):
+        raise NotAuthenticated(f"the cluster at {address} takes work from anybody: {_TOKEN}")
+    # Without a token Ray would abort; with a wrong one it would try for long.
+    has_token = ray._raylet.AuthenticationTokenLoader.instance().has_token(ignore_auth_mode=True)
+    if not has_token or not _is_let_in(ray, address, "token"):
+        raise NotAuthenticated(f"the cluster refuses the helper's token, or there is none: {_TOKEN}")
+
+
+def _is_let_in(ray: Any, address: str, mode: str) -> bool:  # noqa: ANN401 - the module
+    _set_authentication(ray, mode)
+    try:
+        ray._raylet.GcsClient(address=address)
+    except ray.exceptions.AuthenticationError:
+        return False
+    except Exception as error:  # noqa: BLE001 - Ray raises whatever it met
+        raise ClusterAway(f"what answers at {address} is no Ray cluster ({type(error).__name__})") from None
+    return True
+
+
+def _set_authentication(ray: Any, mode: str) -> None:  # noqa: ANN401 - the module
+    os.environ["RAY_AUTH_MODE"] = mode
+    ray._raylet.Config.initialize("")  # Ray read its environment when it was imported.
+
+
+def _claim(ray: Any, store: Any, owner: str) -> None:  # noqa: ANN401 - modules
+    """Note in the cluster, for as long as it runs, which helper it works for. Refuse that of another."""
+    key, space = b"owner", _NAMESPACE.encode()
+    store._internal_kv_put(key, owner.encode(), overwrite=False, namespace=space)
+    if store._internal_kv_get(key, namespace=space) != owner.encode():
+        ray.shutdown()
+        raise ClusterTaken(
+            "another helper uses this cluster: two on one would pool their shares. Give each its own cluster"
+        )
