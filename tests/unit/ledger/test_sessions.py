@@ -178,6 +178,30 @@ def test_threads_that_race_for_a_step_with_different_bodies_have_one_winner(worl
         assert take(sessions, asked, step, won[0][0]) == won[0][1]
 
 
+def test_processes_that_race_for_a_step_with_different_bodies_have_one_winner(postgresql_url, tmp_path):
+    made = [ledgers.at(tmp_path, url=postgresql_url, marks=None)]
+    made += [ledgers.at(tmp_path, url=postgresql_url, marks=made[0][2]) for _ in range(2)]
+    ledgers.freeze(made[0][0], made[0][1], DOCUMENT, DATASETS[0], DATASETS[1], purpose=Purpose.TRAIN)
+    sessions, asked = [ChargedSessions(each[0]) for each in made], opening(1)
+    sessions[0].open(DOCUMENT, asked)
+    for step in range(4):
+        ready = Barrier(len(sessions))
+
+        def race(place, step=step, ready=ready):
+            ready.wait()
+            try:
+                return place, take(sessions[place], asked, step, BODIES[place])
+            except StepTaken:
+                return None
+
+        with ThreadPoolExecutor(len(sessions)) as pool:
+            ((place, seed),) = [each for each in pool.map(race, range(len(sessions))) if each]
+        # Whichever process is asked again, the noise is the same.
+        assert {take(each, asked, step, BODIES[place]) for each in sessions} == {seed}
+    for _, database, _ in made:
+        database.close()
+
+
 def test_a_step_and_a_close_at_once_leave_no_step_uncounted(world):
     ledger, sessions, _, _ = world
     for number in range(6):
