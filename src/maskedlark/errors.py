@@ -4,11 +4,11 @@
         BadRequest, BadRun, BadSeed, BadSignature, BelowFloor, BodyCutOff, BodyTooLarge, BodyTooSlow,
         BrokenChain, Busy, CannotServe, ClockLeapt, CorruptCache, DamagedDataset, DatasetChanged,
         DatasetRefused, DecodeError, Expired, FieldOverflow, FolderInUse, HelperAway, HelpersDiffer,
-        InexactDevice, IngestInterrupted, InvalidDocument, LedgerBehind, LimitReached, NeedsPandas,
-        NoCheckSecret, NoClone, NoReceiptKey, NoValidKey, NotDeclared, NotMersenne, NotOurs, NotThere,
-        OtherRun, OtherSimulation, OutsidePolicy, ReceiptsMissing, Refused, ReleaseRefused,
-        RequestRefused, RunInUse, ServiceAway, StorageUnavailable, StrangeAnswer, UnknownRequest,
-        UnknownSchema, UnsupportedDatabase, UnusedDatabase, UploadRefused, WeakKey, WorkFailed,
+        InexactDevice, InvalidDocument, LedgerBehind, LimitReached, LockHeld, NeedsPandas, NoCheckSecret,
+        NoClone, NoReceiptKey, NoValidKey, NotDeclared, NotMersenne, NotOurs, NotThere, OtherRun,
+        OtherSimulation, OutsidePolicy, ReceiptsMissing, Refused, ReleaseRefused, RequestRefused,
+        RunInUse, ServiceAway, StorageUnavailable, StrangeAnswer, UnknownRequest, UnknownSchema,
+        UnreadableStorage, UnsupportedDatabase, UnusedDatabase, UploadRefused, WeakKey, WorkFailed,
         WorkersLost, WrongContentType
     BadEngine: ClusterAway, ClusterTaken, ClusterTooSmall, NotAuthenticated, OtherVersion, RayMissing
     BadKeyFile: NoKeys

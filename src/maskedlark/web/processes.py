@@ -18,8 +18,8 @@ from multiprocessing.context import SpawnProcess
 from types import FrameType
 from typing import NamedTuple
 
+from maskedlark.compute.child_process import follow_parent
 from maskedlark.storage.engine import is_server
-from maskedlark.web.child_process import follow_parent
 from maskedlark.web.config import Serving
 from maskedlark.web.errors import BadConfig
 from maskedlark.web.serving import Inherited, address, listen
