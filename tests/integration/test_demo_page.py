@@ -75,7 +75,7 @@ def shown(chromium: Any, page: Path, width: int, scheme: str = "light") -> list[
 def wanted(figures: dict[str, Any]) -> dict[str, dict[str, int]]:
     """How many marks of which kinds every plot must have, by what the demo found."""
     rows, hidden = len(figures["report"]["campaigns"]), len(figures["report"]["hidden"])
-    model, sights = figures["model"], len(figures["sights"])
+    model, views = figures["model"], len(figures["party_views"])
     points = len(model["points"])
     campaigns = {"dot private": rows, "whisker private": rows, "dot truth": rows, "bar withheld": hidden}
     curve = {
@@ -88,7 +88,7 @@ def wanted(figures: dict[str, Any]) -> dict[str, dict[str, int]]:
     judged = {"private": model["private"], "clear": model["clear"], "fitted": model["fit"]["judged"]}
     buckets = {kind: len(each["calibration"]) for kind, each in judged.items()}
     calibration = {f"{mark} {kind}": count for kind, count in buckets.items() for mark in ("dot", "whisker")}
-    bits = {"bit one": sights, "bit zero": sights}
+    bits = {"bit one": views, "bit zero": views}
     return {
         **dict.fromkeys(("plot-buyers", "plot-euros"), campaigns),
         **dict.fromkeys(("plot-auc", "plot-loss"), curve),

@@ -798,6 +798,27 @@ MUTANTS = (
         "tests/unit/functions/test_moments.py",
     ),
     Mutant(
+        "a shard: k is of the records of all of them",
+        SOURCE + "functions/sums.py",
+        "return [sums.by(schema.by) for schema in self.schemas]",
+        "return [sums.by(schema.by).at_least(2) for schema in self.schemas]",
+        "tests/property/test_shards.py",
+    ),
+    Mutant(
+        "a shard: groups are in the order of their keys, not of its dictionary",
+        SOURCE + "functions/function.py",
+        "table.ordered().at_least(k) if schema.by else table",
+        "table.at_least(k) if schema.by else table",
+        "tests/property/test_shards.py",
+    ),
+    Mutant(
+        "a shard: sums stay in the field when shards are added",
+        SOURCE + "core/field.py",
+        "        np.minimum(part, part - _P, out=part)\n",
+        "",
+        "tests/property/test_shards.py",
+    ),
+    Mutant(
         "a cell: says how many records it has",
         SOURCE + "functions/cells.py",
         "np.bincount(cells, minlength=count)",
@@ -1000,6 +1021,20 @@ MUTANTS = (
         'plain = bool(name) and name not in (".", "..") and not',
         "plain = True or not",
         "tests/unit/exact/test_onnx_external.py",
+    ),
+    Mutant(
+        "a cluster: one that asks for no token is refused",
+        SOURCE + "compute/ray_connection.py",
+        'if _is_let_in(ray, address, "disabled"):',
+        'if _is_let_in(ray, address, "disabled") and False:',
+        "tests/unit/compute/test_ray.py",
+    ),
+    Mutant(
+        "a cluster: works for one helper",
+        SOURCE + "compute/ray_connection.py",
+        "overwrite=False",
+        "overwrite=True",
+        "tests/unit/compute/test_ray.py",
     ),
     Mutant(
         "the anchor: in a database too it never moves back",

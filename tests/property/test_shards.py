@@ -2,6 +2,7 @@
 
 import pickle
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -9,19 +10,37 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from maskedlark.core.records import AggregateRecords, Coded, Records, TrainingRecords
+from maskedlark.core.records import AggregateRecords, Coded, Records
+from maskedlark.exact.losses import BinaryCrossEntropy, SoftmaxCrossEntropy
 from maskedlark.functions import cells as cells_function
-from maskedlark.functions import grouping, groups
+from maskedlark.functions import grouping, groups, model, weights
 from maskedlark.functions.cells import Cells
 from maskedlark.functions.function import Partial, Query, Table
+from maskedlark.functions.gradient import Gradient
 from maskedlark.functions.moments import Moments
 from maskedlark.functions.sums import Sums
-from tests.unit.functions import test_cells, test_gradient, test_moments
-from tests.unit.functions.test_sums import DOCUMENT, VALUES, filters, groupings, held, records
+from tests.unit.functions.grouped import DOCUMENT, VALUES, filters, groupings, held, records
+from tests.unit.parameters import cases
 from tests.unit.release import stepping
-from tests.unit.release.stepping import network
+from tests.unit.release.stepping import body, network, quantised
 
 SIZE = 40
+LABELS = [{"kind": "binary"}, {"kind": "categorical", "value": "purchase", "classes": 3}]
+LOSSES = (BinaryCrossEntropy(), SoftmaxCrossEntropy(3))
+MODEL = {"tag": "clicks", "columns": [{"kind": "bytes", "count": 4}], "labels": LABELS, "gradient_bound": 1.0}
+TRAINED = stepping.document(
+    models=[MODEL],
+    mechanisms=cases.settings()["mechanisms"] | {"moments": {"kind": "gaussian", "noise_floor": 0.5}},
+    fake_rate=0.0,
+    decoys=[],
+)
+BUCKETS = {"kind": "buckets", "output": 0, "edges": [-0.5, 0.0, 0.5]}
+TABLES: list[dict[str, object]] = [
+    {"cells": BUCKETS},
+    {"cells": BUCKETS, "ones": True},
+    {"label": 1, "cells": {"kind": "largest", "first": 1, "count": 3}},
+    {"label": 1, "cells": {"kind": "hash", "features": [0, 3], "count": 6}},
+]
 cuts = st.lists(st.integers(0, SIZE), max_size=5).map(sorted)
 """Where shards end; those between equal ends are empty."""
 
@@ -84,12 +103,13 @@ def test_sums_by_group(rows, ends, workers, where, by, values, k, dense, block, 
         same(query.tables([query.over(each) for each in cut[::-1]], k), whole)
 
 
-def trained(document, ends):
-    truth = stepping.truth(document, "clicks", SIZE, b"records")
-    return truth, [truth.block(slice(*pair)) for pair in pairwise([0, *ends, SIZE])]
+def described(made):
+    return {"tag": "clicks", "model": model.describe(made, fraction=16).model_dump(mode="json")}
 
 
-def check(query: Query, truth: TrainingRecords, cut: Sequence[TrainingRecords], k: int) -> None:
+def check(query: Query, ends: Sequence[int], k: int) -> None:
+    truth = stepping.truth(TRAINED, "clicks", SIZE, b"records")
+    cut = [truth.block(slice(*pair)) for pair in pairwise([0, *ends, SIZE])]
     whole = query.share([truth], k)
     same(query.share(cut, k), whole)
     same(query.tables(through_workers(query, cut, [1]), k), whole)
@@ -99,29 +119,30 @@ def check(query: Query, truth: TrainingRecords, cut: Sequence[TrainingRecords], 
 @settings(max_examples=25, deadline=None)
 @given(ends=cuts, k=st.integers(1, 12), part=st.booleans(), block=st.sampled_from([3, 1 << 16]))
 def test_labels_by_cell(ends, k, part, block):
-    truth, cut = trained(test_cells.DOCUMENT, ends)
-    tables = [each for each in test_cells.TABLES if not (part and "ones" in each)]
-    query = Cells().ask(
-        test_cells.DOCUMENT,
-        test_cells.arguments(**(test_cells.part(*tables) if part else {"tables": tables})),
-    )
+    made = network(losses=LOSSES)
+    asked = {"tables": [each for each in TABLES if not (part and "ones" in each)]}
+    hidden = {"part": "held_out", "held_out": 0.25} if part else {}
+    sent = weights.to_text(quantised(made))
+    query = Cells().ask(TRAINED, described(made) | {"weights": sent} | asked | hidden)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cells_function, "_BLOCK", block)
-        check(query, truth, cut, k)
+        check(query, ends, k)
 
 
 @settings(max_examples=25, deadline=None)
 @given(ends=cuts)
 def test_moments_of_labels(ends):
-    truth, cut = trained(test_moments.DOCUMENT, ends)
-    check(Moments().ask(test_moments.DOCUMENT, test_moments.arguments()), truth, cut, 1)
+    made = network(losses=LOSSES)
+    values, last = quantised(made).values.copy(), made.layers[-1].linear
+    values[len(values) - last.outputs * (last.inputs + 1) :] = 0
+    sent = weights.to_text(replace(quantised(made), values=values))
+    check(Moments().ask(TRAINED, described(made) | {"weights": sent, "clip": 1.5}), ends, 1)
 
 
 @settings(max_examples=25, deadline=None)
 @given(ends=cuts, dropout=st.sampled_from([None, 128]))
 def test_a_step_of_training(ends, dropout):
     """Dropout too: what it drops follows from the shared secret and the report's id, not from the place."""
-    document = test_gradient.document("binary", "classes")
-    losses = [test_gradient.LABELS[each][1] for each in ("binary", "classes")]
-    truth, cut = trained(document, ends)
-    check(test_gradient.question(document, network(losses=losses, dropout=dropout)), truth, cut, 1)
+    made = network(losses=LOSSES, dropout=dropout)
+    steps = Gradient().begin(TRAINED, "clicks", model.describe(made).model_dump(mode="json"))
+    check(steps.at(body(made, b"weights"), b"s" * 32), ends, 1)

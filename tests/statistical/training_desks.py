@@ -26,7 +26,6 @@ from maskedlark.ledger.receipt import OpenedReceipt
 from maskedlark.ledger.sessions import noise_seed
 from maskedlark.parameters.document import Document
 from maskedlark.randomness import FixedRandomness, Randomness
-from maskedlark.release import shards
 from maskedlark.release.messages import SessionRequest
 from maskedlark.release.session import body_digest
 from maskedlark.workflow import Workflow
@@ -188,6 +187,6 @@ def desks(
         bounds = [0, *ends, len(rows)]
         digests = [bytes([DIGEST[0] + place]) * 32 for place in range(len(bounds) - 1)]
         for digest, both in zip(digests, pairwise(bounds), strict=True):
-            cut = [{TAG: shards.take(each, np.arange(*both))} for each in whole]
+            cut = [{TAG: each.taken(np.arange(*both))} for each in whole]
             way.hold(digest.hex(), Purpose.TRAIN, cut, digest, SEED)
         yield Desks(way, folder, digests)

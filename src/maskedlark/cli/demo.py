@@ -78,27 +78,27 @@ def run(console: Screen, users: int, helpers: int, rng: Randomness) -> DemoResul
         nobody else will see what one of them did.""")
     with (
         tempfile.TemporaryDirectory() as folder,
-        local_cluster(Path(folder), reporting.settings(encoder), rng, helpers) as scene,
-        scene.client() as client,
+        local_cluster(Path(folder), reporting.settings(encoder), rng, helpers) as cluster,
+        cluster.client() as client,
     ):
-        sent = reporting.run(console, scene, client, crowd, encoder)
+        sent = reporting.run(console, cluster, client, crowd, encoder)
         report = measuring.run(console, client, crowd)
         model = train(console, client, crowd, encoder, rng)
-        receipts = measuring.receipts(console, scene, client)
-        measured = party_views.opened(scene, scene.document.measure)
-        trained = party_views.opened(scene, scene.document.declared_models[reporting.MODEL])
+        receipts = measuring.receipts(console, cluster, client)
+        measured = party_views.opened(cluster, cluster.document.measure)
+        trained = party_views.opened(cluster, cluster.document.declared_models[reporting.MODEL])
     return DemoResults(
         version=maskedlark.__version__,
         users=users,
         bought=int(crowd.bought.sum()),
         helpers=helpers,
-        origin=scene.origin,
-        fake_rate=scene.document.fake_rate,
+        origin=cluster.origin,
+        fake_rate=cluster.document.fake_rate,
         sent=sent,
         report=report,
         model=model,
         receipts=receipts,
-        sights=party_views.run(console, measured, trained, crowd, encoder),
+        party_views=party_views.run(console, measured, trained, crowd, encoder),
         attacks=party_views.attack(console, trained),
         seconds=time.perf_counter() - start,
     )

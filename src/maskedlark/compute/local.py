@@ -64,7 +64,9 @@ class LocalEngine(PoolEngine):
     ) -> list[R]:
         """As `Engine.map` says, but for a single item: sending it away would only take longer."""
         if len(items) == 1:
-            return [function(common, items[0])]
+            result = function(common, items[0])
+            progress(1)
+            return [result]
         return super().map(function, common, items, progress)
 
 

@@ -12,7 +12,7 @@ from maskedlark.compute.child_process import follow_parent
 from maskedlark.compute.errors import BadEngine, ClusterTooSmall, OtherVersion
 from maskedlark.compute.fingerprint import Fingerprint, fingerprint
 from maskedlark.compute.local import receive
-from maskedlark.compute.ray_connection import Cluster, connect
+from maskedlark.compute.ray_connection import Cluster, connect, disconnect
 from maskedlark.compute.task import Performer, failure, success
 
 DONE, LOST = b"+", b"?"
@@ -157,7 +157,7 @@ class _Workers:
             while True:
                 key, data = receive(control, 2)
                 control.send_bytes(self._put(key, data))
-        self._ray.shutdown(wait_for_processes=True)
+        disconnect(self._ray, self._cluster)
 
     def _put(self, key: bytes, data: bytes) -> bytes:
         try:

@@ -5,7 +5,9 @@ The only module that imports Ray, and only in a function: importing it changes a
 
 import os
 import secrets
+import shutil
 import socket
+import tempfile
 from typing import Any, NamedTuple
 
 from maskedlark.compute.errors import ClusterAway, ClusterTaken, NotAuthenticated, OtherVersion
@@ -33,7 +35,8 @@ def connect(cluster: Cluster) -> Any:  # noqa: ANN401 - the module `ray`
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     own = cluster.address == THIS_MACHINE
     if own:
-        os.umask(0o077)
+        # Ray lets everybody into its folder, where its sockets are, so that folder is in a private one.
+        os.environ["RAY_TMPDIR"] = tempfile.mkdtemp(prefix="ray-", dir=os.environ.get("RAY_TMPDIR"))
         # Only this process and what it starts may use it. Nothing is written to the home folder.
         os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
         _set_authentication(ray, "token")
@@ -60,6 +63,13 @@ def connect(cluster: Cluster) -> Any:  # noqa: ANN401 - the module `ray`
         ) from None
     _claim(ray, internal_kv, cluster.owner)
     return ray
+
+
+def disconnect(ray: Any, cluster: Cluster) -> None:  # noqa: ANN401 - the module
+    """End all workers, and a cluster that was started here with all that it wrote."""
+    ray.shutdown(wait_for_processes=True)
+    if cluster.address == THIS_MACHINE:
+        shutil.rmtree(os.environ["RAY_TMPDIR"], ignore_errors=True)
 
 
 def _reach(address: str) -> None:

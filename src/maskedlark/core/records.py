@@ -4,7 +4,7 @@ Arrays may be memory-mapped. The first axis is the record, in the same order at 
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,6 +61,18 @@ class TrainingRecords:
 
     def __len__(self) -> int:
         return len(self.shares)
+
+    def taken(self, rows: NDArray[np.intp] | None) -> "TrainingRecords":
+        """Only these records, in this order, copied; None for all of them, as they are."""
+        if rows is None:
+            return self
+        shown = tuple(each if len(each) == 1 < len(self) else each[rows] for each in self.candidates)
+        indices = tuple(each[rows] for each in self.indices)
+        return TrainingRecords(self.ids[rows], self.features[rows], shown, self.shares[rows], indices)
+
+    def only(self, counted: NDArray[np.bool_]) -> "TrainingRecords":
+        """The same records, of which those that are not counted add 0 to every sum."""
+        return replace(self, shares=self.shares * counted[:, None])
 
     def block(self, rows: slice) -> "TrainingRecords":
         """Some neighbouring records, not copied."""

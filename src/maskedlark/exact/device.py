@@ -143,6 +143,14 @@ def free(device: torch.device) -> int:
     return int(torch.cuda.mem_get_info(device)[0] + reserved - allocated) * 3 // 4
 
 
+def memory(device: str | torch.device) -> int:
+    """All bytes of a GPU's memory; of others, more than any shard takes."""
+    place = torch.device(device)
+    if place.type != "cuda":
+        return 1 << 62
+    return int(torch.cuda.get_device_properties(place).total_memory)
+
+
 def _main(names: list[str]) -> None:
     for name in names or ["cpu"]:
         for check, wrong in failures(ready(name)).items():

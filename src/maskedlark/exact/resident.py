@@ -1,5 +1,8 @@
 """A shard's columns on a device, from step to step: a step sends weights and row numbers. Run by helpers."""
 
+import threading
+import weakref
+from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Self
 
@@ -87,3 +90,25 @@ class Rows:
         )
         seed = None if self.seed is None else Seed(self.seed, own.ids[places])
         return Block(own.features[index], tuple(candidates), own.masks[index] * counted[:, None], seed)
+
+
+_Kept = OrderedDict[tuple[int, Network, str], tuple["weakref.ref[TrainingRecords]", Columns]]
+_KEPT: _Kept = OrderedDict()
+_LOCK = threading.Lock()
+
+
+def kept(records: TrainingRecords, network: Network, device: str) -> Columns:
+    """A shard's columns on a device: copied once, kept while the shard is, in half of its memory."""
+    name = id(records), network, device
+    with _LOCK:
+        for gone in [each for each, (shard, _) in _KEPT.items() if shard() is None]:
+            del _KEPT[gone]
+        if name in _KEPT:
+            _KEPT.move_to_end(name)
+            return _KEPT[name][1]
+    columns = Columns.of(records, network, device)
+    with _LOCK:
+        _KEPT[name] = weakref.ref(records), columns
+        while len(_KEPT) > 1 and sum(own.size for _, own in _KEPT.values()) > devices.memory(device) // 2:
+            _KEPT.popitem(last=False)
+    return columns

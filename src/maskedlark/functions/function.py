@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from maskedlark.core import field
 from maskedlark.core.field import FieldArray
 from maskedlark.core.purpose import Purpose
-from maskedlark.core.records import Records
+from maskedlark.core.records import Records, TrainingRecords
 from maskedlark.dp.mechanisms import Sensitivity
 from maskedlark.errors import BadArguments
 from maskedlark.functions import groups
@@ -158,6 +158,16 @@ class Query(ABC):
         Linear in the records' shares. A shard may have no records. Rows below k are there too: others may
         have the rest of them.
         """
+
+    def over_rows(
+        self,
+        records: TrainingRecords,
+        rows: NDArray[np.intp] | None,
+        counted: NDArray[np.bool_],
+        device: str = "cpu",
+    ) -> Partial:
+        """What some records of a shard add, None for all; those that are not counted add nothing."""
+        return self.over(records.taken(rows).only(counted), device)
 
     def combined(self, partials: Sequence[Partial]) -> Partial:
         """What several shards add, as one. Run by a worker over its shards: it has less to send then."""

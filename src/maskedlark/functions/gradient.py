@@ -7,19 +7,35 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import isqrt
 
+import numpy as np
+from numpy.typing import NDArray
+
 from maskedlark.core.field import FieldArray
 from maskedlark.core.records import TrainingRecords
 from maskedlark.dp.mechanisms import Sensitivity
 from maskedlark.exact import device as devices
 from maskedlark.exact import gradient as exact
+from maskedlark.exact import resident
 from maskedlark.exact.clip import Clip, Norm
 from maskedlark.exact.forward import Seed
 from maskedlark.exact.layout import StepLayout, step_layout
 from maskedlark.exact.network import Network
 from maskedlark.functions import model, weights
-from maskedlark.functions.function import Arguments, Column, Query, SteppedFunction, Steps, TableSchema
+from maskedlark.functions.function import (
+    Arguments,
+    Column,
+    Partial,
+    Query,
+    SteppedFunction,
+    Steps,
+    Table,
+    TableSchema,
+)
 from maskedlark.functions.model import ModelFunction, ModelQuery
 from maskedlark.parameters.document import Document
+
+_CPU = "cpu"
+"""Where columns are mapped from files, and need not be kept."""
 
 
 @dataclass(frozen=True)
@@ -49,9 +65,28 @@ class GradientQuery(ModelQuery):
         seed = None if self.dropout_seed is None else Seed(self.dropout_seed, records.ids)
         batch = exact.Records.of(records, seed)
         batch.check(self.network)
+        return [self._engine(device).share(batch)]
+
+    def over_rows(
+        self,
+        records: TrainingRecords,
+        rows: NDArray[np.intp] | None,
+        counted: NDArray[np.bool_],
+        device: str = "cpu",
+    ) -> Partial:
+        """Where the device is another, the shard's columns stay there from step to step."""
+        if device == _CPU:
+            return super().over_rows(records, rows, counted, device)
+        columns = resident.kept(records, self.network, device)
+        places = np.arange(len(records)) if rows is None else rows
+        batch = columns.rows(places, counted, self.dropout_seed)
+        total = self._engine(device).share(batch)
+        return [Table([()], np.array([len(places)], np.int64), (total[None, :],))]
+
+    def _engine(self, device: str) -> exact.Engine:
         if device not in self._engines:
             self._engines[device] = exact.Engine(self.step, devices.ready(device))
-        return [self._engines[device].share(batch)]
+        return self._engines[device]
 
     @cached_property
     def _engines(self) -> dict[str, exact.Engine]:

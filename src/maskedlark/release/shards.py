@@ -61,9 +61,8 @@ class ShardRows:
 
 def compute(engine: Engine, computation: Computation, rows: Sequence[ShardRows]) -> list[Partial]:
     """What all shards add. A worker always has the same ones, and adds up what they add."""
-    return engine.map(
-        over, computation, [rows[place :: engine.workers] for place in range(min(engine.workers, len(rows)))]
-    )
+    busy = range(min(engine.workers, len(rows)))
+    return engine.map(over, computation, [rows[place :: engine.workers] for place in busy])
 
 
 def over(computation: Computation, rows: Sequence[ShardRows]) -> Partial:
@@ -75,26 +74,11 @@ def over(computation: Computation, rows: Sequence[ShardRows]) -> Partial:
 
 
 def _over(computation: Computation, own: ShardRows) -> Partial:
-    records = own.shard.records()
-    if own.rows is not None:
-        records = take(records, own.rows)
-    if computation.randomised is not None:
-        assert isinstance(records, TrainingRecords), "only labels are randomised"
-        records = randomised.unbiased(records, *computation.randomised)
-    if own.counted is not None:
-        records = only_counted(records, own.counted)
-    return computation.query.over(records, computation.device)
-
-
-def take(records: Records, rows: Rows | range) -> TrainingRecords:
-    """Only these records, in order."""
+    records, query, device = own.shard.records(), computation.query, computation.device
+    if own.counted is None:
+        return query.over(records, device)
     assert isinstance(records, TrainingRecords), "only records to train have parts"
-    shown = tuple(each if len(each) == 1 else each[rows] for each in records.candidates)
-    return TrainingRecords(records.ids[rows], records.features[rows], shown, records.shares[rows])
-
-
-def only_counted(records: Records, counted: NDArray[np.bool_]) -> TrainingRecords:
-    """The same rows; those that do not count add 0 to every sum."""
-    assert isinstance(records, TrainingRecords), "only records to train have parts"
-    shares = records.shares * counted[:, None]
-    return TrainingRecords(records.ids, records.features, records.candidates, shares)
+    if computation.randomised is None:
+        return query.over_rows(records, own.rows, own.counted, device)
+    batch = randomised.unbiased(records.taken(own.rows), *computation.randomised)
+    return query.over(batch.only(own.counted), device)

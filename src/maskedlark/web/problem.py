@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from maskedlark import errors
+from maskedlark.compute import errors as compute_errors
 from maskedlark.errors import MaskedLarkError
 from maskedlark.ledger import errors as ledger_errors
 from maskedlark.parameters import policy
@@ -75,6 +76,7 @@ STATUS: dict[type[MaskedLarkError], int] = {
     errors.FieldOverflow: 422,
     errors.ReleaseRefused: 422,
     storage_errors.StorageUnavailable: 503,
+    compute_errors.WorkersLost: 503,
     web_errors.ServiceAway: 503,
 }
 

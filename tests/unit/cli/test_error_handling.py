@@ -43,6 +43,7 @@ def tree(root=MaskedLarkError):
 
 ROOMS = (
     "adserver",
+    "compute",
     "exact",
     "features",
     "helper",
@@ -55,8 +56,8 @@ ROOMS = (
 )
 BUDGET = {"AccountClosed", "BudgetExhausted", "DeltaExhausted", "OverCeiling"}
 AWAY = {
-    *("Busy", "Draining", "HelperAway", "IngestInterrupted", "NotReady", "ServiceAway", "SlotTaken"),
-    *("StorageUnavailable", "TooManyUploads"),
+    *("Busy", "Draining", "HelperAway", "NotReady", "ServiceAway", "SlotTaken"),
+    *("StorageUnavailable", "TooManyUploads", "WorkersLost"),
 }
 
 

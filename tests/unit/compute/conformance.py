@@ -42,9 +42,17 @@ def common_is_decoded_once_by_a_worker(engine: Engine, folder: Path) -> None:
 
 
 def progress_counts_in_the_caller(engine: Engine, folder: Path) -> None:
-    told: list[tuple[int, int]] = []
-    engine.map(work.multiply, 1, range(7), lambda done: told.append((done, threading.get_ident())))
-    assert told == [(done, threading.get_ident()) for done in range(1, 8)]
+    for count in (1, 7):
+        told: list[int] = []
+        threads: list[int] = []
+
+        def tell(done: int, told: list[int] = told, threads: list[int] = threads) -> None:
+            told.append(done)
+            threads.append(threading.get_ident())
+
+        engine.map(work.multiply, 1, range(count), tell)
+        assert told == [*range(1, count + 1)]
+        assert set(threads) == {threading.get_ident()}
 
 
 def errors_keep_their_type_and_content(engine: Engine, folder: Path) -> None:
@@ -99,7 +107,7 @@ def an_item_that_ends_workers_is_given_up(engine: Engine, folder: Path) -> None:
     if isinstance(engine, SerialEngine):
         return
     with pytest.raises(WorkersLost, match="send the same request again") as raised:
-        engine.map(work.end_always, work.SECRET, [1])
+        engine.map(work.end_always, work.SECRET, [1, 2])
     assert work.SECRET not in str(raised.value)
     results_are_in_order(engine, folder)
 

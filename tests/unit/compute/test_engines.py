@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -79,7 +80,8 @@ def test_who_waits_when_the_engine_is_closed_is_told(tmp_path):
 
 def test_a_busy_worker_is_not_chosen(tmp_path):
     with closing(LocalEngine(2)) as engine:
-        busy = threading.Thread(target=engine.map, args=(work.wait_for, tmp_path, [0]))
+        wait = partial(work.wait_for, tmp_path)
+        busy = threading.Thread(target=engine.run, args=(wait, 0))
         busy.start()
         while not (tmp_path / "begun-0").exists():
             time.sleep(0.02)
@@ -99,7 +101,7 @@ def test_workers_leave_interrupts_to_the_helper():
 def test_nothing_of_an_item_is_logged(caplog, tmp_path):
     caplog.set_level(logging.DEBUG)
     with closing(LocalEngine(2)) as engine, pytest.raises(WorkersLost):
-        engine.map(work.end_always, work.SECRET, [1])
+        engine.map(work.end_always, work.SECRET, [1, 2])
     assert "its item is run again" in caplog.text
     assert work.SECRET not in caplog.text
 

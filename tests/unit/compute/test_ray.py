@@ -176,4 +176,5 @@ def test_a_cluster_of_ones_own_ends_with_the_helper(tmp_path, ending, code):
     assert are_gone(map(int, done.stdout.split()))
     assert are_gone(with_argument(str(folder)))
     assert not (tmp_path / ".ray").exists()
+    assert (code != 0) == any(folder.iterdir())
     shutil.rmtree(folder, ignore_errors=True)

@@ -11,7 +11,7 @@ from maskedlark.core import batches
 from maskedlark.core.batches import Draw
 from maskedlark.core.records import TrainingRecords
 from maskedlark.dp.sampling import Sampling
-from maskedlark.functions.function import Part
+from maskedlark.functions.function import Part, Query
 from maskedlark.randomness import SystemRandomness
 from maskedlark.release import parts, shards
 from maskedlark.release.parts import Batches
@@ -166,7 +166,7 @@ def cut_at(size, *ends):
     """A dataset of this size in shards that end there."""
     whole = records(size)
     rows = [range(*each) for each in pairwise((0, *ends, size))]
-    return [Held(each.start, shards.take(whole, each)) for each in rows]
+    return [Held(each.start, whole.taken(np.array(each, np.intp))) for each in rows]
 
 
 @pytest.mark.parametrize("ends", [(), (300,), (0, 1, 150, 150, 600)])
@@ -228,6 +228,9 @@ def test_rows_that_do_not_count_add_nothing():
 class Echo:
     """A query that returns what it is given."""
 
+    def over_rows(self, records, rows, counted, device):
+        return Query.over_rows(self, records, rows, counted, device)
+
     def over(self, records, device):
         return records
 
@@ -236,7 +239,7 @@ class Echo:
 @pytest.mark.parametrize("rows", [[], [2], [0, 3, 4], range(5)])
 def test_columns_of_the_records_taken_stay_together(one_row, rows):
     whole = records(5, one_row)
-    found = shards.take(whole, rows if isinstance(rows, range) else np.array(rows, np.intp))
+    found = whole.taken(np.array(rows, np.intp))
     assert len(found) == len(rows)
     assert found.ids.tolist() == whole.ids[list(rows)].tolist()
     assert found.features[:, 0].tolist() == list(rows)
@@ -247,5 +250,5 @@ def test_columns_of_the_records_taken_stay_together(one_row, rows):
 
 def test_one_record_with_candidates_of_its_own_is_taken_or_not():
     alone = records(1)
-    assert len(shards.take(alone, np.array([], np.intp))) == 0
-    assert shards.take(alone, np.array([0])).candidates[0].tolist() == [[0, 1]]
+    assert len(alone.taken(np.array([], np.intp))) == 0
+    assert alone.taken(np.array([0])).candidates[0].tolist() == [[0, 1]]

@@ -35,17 +35,21 @@ def audited(
     """Start services with these settings, and freeze the auditor's reports at both helpers."""
     with (
         tempfile.TemporaryDirectory() as folder,
-        local_cluster(Path(folder), settings, rng) as scene,
-        frozen(scene, purpose, make) as client,
+        local_cluster(Path(folder), settings, rng) as cluster,
+        frozen(cluster, purpose, make) as client,
     ):
-        yield scene, client
+        yield cluster, client
 
 
 @contextmanager
-def frozen(scene: LocalCluster, purpose: Purpose, make: Callable[[Population], Reports]) -> Iterator[Client]:
+def frozen(
+    cluster: LocalCluster, purpose: Purpose, make: Callable[[Population], Reports]
+) -> Iterator[Client]:
     """Freeze the auditor's own reports at every helper; yields the client that may query them."""
-    made = make(scene.browsers(progress=sys.stderr.isatty()))
-    scene.upload(batch[start : start + _UPLOAD] for batch in made for start in range(0, len(batch), _UPLOAD))
-    with scene.client() as client:
-        scene.freeze(client, {purpose: TAG})
+    made = make(cluster.browsers(progress=sys.stderr.isatty()))
+    cluster.upload(
+        batch[start : start + _UPLOAD] for batch in made for start in range(0, len(batch), _UPLOAD)
+    )
+    with cluster.client() as client:
+        cluster.freeze(client, {purpose: TAG})
         yield client

@@ -39,9 +39,9 @@ def run(count: int, releases: int, epsilon: float, kind: Kind, rng: Randomness) 
     delta = 0.0 if kind == "laplace" else DELTA
     settings = _SETTINGS.format(budget=min(MOST.epsilon, 2 * releases * epsilon), delta=delta, kind=kind)
     make = lambda crowd: crowd.measure([range(count)], [coins * HIGH])  # noqa: E731
-    with audited(settings, Purpose.AGGREGATE, make, rng) as (scene, client):
+    with audited(settings, Purpose.AGGREGATE, make, rng) as (cluster, client):
         noise = accountant.noise_for(kind, 1, epsilon, delta)
-        seen = [_view(scene, client, noise, count) for _ in range(releases)]
+        seen = [_view(cluster, client, noise, count) for _ in range(releases)]
     alone, joined = (np.concatenate(each) for each in zip(*seen, strict=True))
     what = f"{count} canaries, {releases} releases"
     return judge(what, np.tile(coins, releases), alone, joined, epsilon, kind)
@@ -58,15 +58,15 @@ def judge(
     ]
 
 
-def _view(scene: LocalCluster, client: Client, noise: float, count: int) -> tuple[Floats, Floats]:
+def _view(cluster: LocalCluster, client: Client, noise: float, count: int) -> tuple[Floats, Floats]:
     """The ad server's view of every canary in one release, alone and with what helper 1 reveals."""
     answered = client.ask(Sums(), {"values": ["euros"], "by": [["canary"]]}, noise=noise)
     (table,) = answered.tables
     assert [row[0] for row in table.rows] == list(range(count)), "noise is in the order of the groups"
     alone = table.columns[0].ravel().astype(np.float64)
     sensitivity, released = Sensitivity(HIGH, float(HIGH)), answered.receipts["helper-1"]
-    folder = scene.helpers[1].folder
-    told = colluding.release_noise(folder, scene.document, released, sensitivity, count)
+    folder = cluster.helpers[1].folder
+    told = colluding.release_noise(folder, cluster.document, released, sensitivity, count)
     return alone, alone - told
 
 

@@ -69,10 +69,10 @@ def run(count: int, labels: int, epsilon: float, kind: Kind, rng: Randomness) ->
     settings = SETTINGS.format(delta=delta, kind=kind, labels=", ".join(['{kind = "binary"}'] * labels))
     noise = accountant.noise_for(kind, 1, epsilon, delta)
     make = lambda crowd: crowd.train(TAG, rows, list(coins))  # noqa: E731
-    with audited(settings, Purpose.TRAIN, make, rng) as (scene, client):
+    with audited(settings, Purpose.TRAIN, make, rng) as (cluster, client):
         screen = Console(stderr=True)
         each = track(range(labels), "asking", console=screen, transient=True, disable=not screen.is_terminal)
-        seen = [view(scene, client, crafted, label, noise) for label in each]
+        seen = [view(cluster, client, crafted, label, noise) for label in each]
     return judge(coins == 1, crafted.alone, seen, kind, noise)
 
 
@@ -83,15 +83,15 @@ def asked(crafted: Crafted, label: int) -> MomentsArguments:
     return MomentsArguments(tag=TAG, model=described, weights=text, clip=clip, labels=(label,))
 
 
-def view(scene: LocalCluster, client: Client, crafted: Crafted, label: int, noise: float) -> Seen:
+def view(cluster: LocalCluster, client: Client, crafted: Crafted, label: int, noise: float) -> Seen:
     """A release of one label, as the ad server and helper 1 see it."""
     answered = client.ask(Moments(), asked(crafted, label).model_dump(mode="json"), noise=noise)
-    (table,), released, helper = answered.tables, answered.receipts["helper-1"], scene.helpers[1]
+    (table,), released, helper = answered.tables, answered.receipts["helper-1"], cluster.helpers[1]
     (column,), sums = table.plan.columns, table.columns[0][0]
-    told = colluding.release_noise(helper.folder, scene.document, released, column.sensitivity, len(sums))
-    with closing(open_database(f"sqlite:///{scene.folder / 'reports.sqlite'}", make=False)) as database:
+    told = colluding.release_noise(helper.folder, cluster.document, released, column.sensitivity, len(sums))
+    with closing(open_database(f"sqlite:///{cluster.folder / 'reports.sqlite'}", make=False)) as database:
         kept = Requests(database).answers(answered.request)
-    single = np.stack([decode_answer(kept[each.name]).tables[0].columns[0][0] for each in scene.helpers])
+    single = np.stack([decode_answer(kept[each.name]).tables[0].columns[0][0] for each in cluster.helpers])
     unit = np.float64(1 << FRACTION)
     return Seen(sums / unit, told / unit, single, released.balance.charged_epsilon)
 

@@ -96,10 +96,10 @@ def run(count: int, rate: float, steps: int, noise: float, rng: Randomness) -> F
     settings = SETTINGS.format(features=count, bound=BOUND)
     rows = canaries.features(count)
     make = lambda crowd: crowd.train(TAG, rows, [coins.astype(np.int64)])  # noqa: E731
-    with audited(settings, Purpose.TRAIN, make, rng) as (scene, client):
-        asked = GradientSteps(TAG, network, clipping(scene.document))
+    with audited(settings, Purpose.TRAIN, make, rng) as (cluster, client):
+        asked = GradientSteps(TAG, network, clipping(cluster.document))
         ran = run_session(client, asked, zeros, Sampling(kind="poisson", rate=rate), steps, noise)
-        told, drawn = _told(scene, ran, asked)
+        told, drawn = _told(cluster, ran, asked)
     opened = ran.receipts["helper-1"].session_charge
     assert opened is not None, "a session with noise has a course"
     # Label 1 moves a gradient down.
@@ -110,10 +110,10 @@ def run(count: int, rate: float, steps: int, noise: float, rng: Randomness) -> F
 
 
 def _told(
-    scene: LocalCluster, ran: FinishedSession, asked: GradientSteps
+    cluster: LocalCluster, ran: FinishedSession, asked: GradientSteps
 ) -> tuple[canaries.Floats, canaries.Flags]:
     """What helper 1 knows: its noise, and the canaries of each batch."""
-    helper, document = scene.helpers[1], scene.document
+    helper, document = cluster.helpers[1], cluster.document
     opened = ran.receipts[helper.name]
     told = colluding.step_noise(helper.folder, document, opened, asked, ran.bodies)
     order = colluding.records(helper.folder, document, opened.datasets[0], TAG).features.argmax(axis=1)

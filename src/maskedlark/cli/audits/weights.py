@@ -37,8 +37,8 @@ def run(records: int, targets: int, epsilon: float, steps: int, rng: Randomness)
     noise = noise_for_session("gaussian", 1.0, steps, DELTA, epsilon, epsilon)
     settings = SETTINGS.format(features=FEATURES, bound=1.0)
     make = lambda crowd: crowd.train(TAG, rows, [labels])  # noqa: E731
-    with audited(settings, Purpose.TRAIN, make, rng) as (scene, client):
-        asked = GradientSteps(TAG, crafted.network, clipping(scene.document))
+    with audited(settings, Purpose.TRAIN, make, rng) as (cluster, client):
+        asked = GradientSteps(TAG, crafted.network, clipping(cluster.document))
         ran = run_session(client, asked, crafted.weights, Sampling(kind="whole"), steps, noise)
     bare = _read(crafted, _noiseless(crafted, asked, rows, labels, rng), labels)
     noisy = _read(crafted, ran.sums.sum(axis=0), labels)

@@ -42,14 +42,14 @@ def _cells(number: Number) -> tuple[str, str, str]:
     return str(number.estimate), f"{number.low} … {number.high}", str(number.truth)
 
 
-def receipts(console: Screen, scene: LocalCluster, client: Client) -> Receipts:
+def receipts(console: Screen, cluster: LocalCluster, client: Client) -> Receipts:
     """Add up all charges, as anyone can, from public documents and what helpers publish."""
     trails = [
-        trail.verify(client.receipts(helper.name), scene.origin, helper.name, scene.documents)
-        for helper in scene.helpers
+        trail.verify(client.receipts(helper.name), cluster.origin, helper.name, cluster.documents)
+        for helper in cluster.helpers
     ]
-    spent = [each.spent()[scene.document.digest.hex()] for each in trails]
-    budget, chain = scene.document.budget, _chain(trails[0].receipts)
+    spent = [each.spent()[cluster.document.digest.hex()] for each in trails]
+    budget, chain = cluster.document.budget, _chain(trails[0].receipts)
     epsilon, coalition = max(each.epsilon for each in spent), max(each.coalition for each in spent)
     console.say(f"""The receipts of all {len(spent)} helpers verify: all of this has cost a source at most
         ε = {epsilon:.3g} of {budget.epsilon:g}, and {coalition:.3g} if all helpers but one joined the ad

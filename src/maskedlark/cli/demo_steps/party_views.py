@@ -32,16 +32,16 @@ Views = tuple[View, ...]
 """What each helper sees of the same reports."""
 
 
-def opened(scene: LocalCluster, declared: Measure | Model) -> Views:
+def opened(cluster: LocalCluster, declared: Measure | Model) -> Views:
     """What each helper holds of the stored reports for one purpose."""
     now = SystemClock().now()
-    with closing(open_database(f"sqlite:///{scene.folder / 'reports.sqlite'}")) as database:
-        selection = Selection(declared.purpose, scene.document.digest, 0, now + 1)
+    with closing(open_database(f"sqlite:///{cluster.folder / 'reports.sqlite'}")) as database:
+        selection = Selection(declared.purpose, cluster.document.digest, 0, now + 1)
         stored = [each.data for each in Reports(database, SystemClock()).read(selection)]
-    layout, terms = scene.document.layout(declared.purpose), Terms(scene.document.report_lifetime_s, now)
+    layout, terms = cluster.document.layout(declared.purpose), Terms(cluster.document.report_lifetime_s, now)
     openers = [
         Opener(layout, place, Keyring(each.folder / "keys", each.name).opening_keys(now), terms)
-        for place, each in enumerate(scene.helpers)
+        for place, each in enumerate(cluster.helpers)
     ]
     return open_reports(openers, stored)
 

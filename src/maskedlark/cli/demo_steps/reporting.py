@@ -42,19 +42,19 @@ models.{MODEL}.encoder = "{encoder.digest.hex()}"
 """
 
 
-def run(console: Screen, scene: LocalCluster, client: Client, crowd: People, encoder: Encoder) -> Sent:
+def run(console: Screen, cluster: LocalCluster, client: Client, crowd: People, encoder: Encoder) -> Sent:
     """Upload everyone's reports to the ad server; then freeze a dataset per purpose at every helper."""
-    document = scene.document
+    document = cluster.document
     names = ", ".join(helper.name for helper in document.helpers)
-    console.say(f"""The parameter service publishes what [bold]{scene.origin}[/] declares (version
+    console.say(f"""The parameter service publishes what [bold]{cluster.origin}[/] declares (version
         {document.version}, digest {document.digest.hex()[:8]}…): helpers {names}; k = {document.k}; a source
         may cost ε = {document.budget.epsilon:g} against the ad server; {document.fake_rate:.0%} fakes.""")
     start = time.perf_counter()
-    sent = _report(scene, crowd, encoder)
+    sent = _report(cluster, crowd, encoder)
     console.say(f"""Browsers waited, faked, split and sealed; the ad server took [bold]{sent} reports[/] over
         HTTP in {time.perf_counter() - start:.0f} s. It cannot read one of them.""")
     start = time.perf_counter()
-    frozen = scene.freeze(client, DATASETS)
+    frozen = cluster.freeze(client, DATASETS)
     records = " and ".join(f"{each.records} to {purpose}" for purpose, each in frozen.items())
     console.say(f"""Every helper opened its part of all reports, fakes among them, checked with the others
         that each is valid, and froze the same two datasets: [bold]{records}[/],
@@ -62,34 +62,34 @@ def run(console: Screen, scene: LocalCluster, client: Client, crowd: People, enc
     return Sent(sent, *(each.records or 0 for each in frozen.values()))
 
 
-def _report(scene: LocalCluster, crowd: People, encoder: Encoder) -> int:
+def _report(cluster: LocalCluster, crowd: People, encoder: Encoder) -> int:
     buyer = crowd.first_buyer()
-    sent = _one_browser(scene, crowd, buyer, encoder)
+    sent = _one_browser(cluster, crowd, buyer, encoder)
     others = crowd.without(buyer)
     with processes(2) as pool:
-        population = scene.browsers(pool, progress=True)
-        sent += scene.upload(population.measure([others.campaign.tolist()], [others.bought, others.euros]))
-        return sent + scene.upload(population.train(MODEL, encoder.encode(others.known), [others.bought]))
+        population = cluster.browsers(pool, progress=True)
+        sent += cluster.upload(population.measure([others.campaign.tolist()], [others.bought, others.euros]))
+        return sent + cluster.upload(population.train(MODEL, encoder.encode(others.known), [others.bought]))
 
 
-def _one_browser(scene: LocalCluster, crowd: People, person: int, encoder: Encoder) -> int:
+def _one_browser(cluster: LocalCluster, crowd: People, person: int, encoder: Encoder) -> int:
     """A real browser: sees an ad, buys, is closed and opened again, waits, and reports."""
     clock = FixedClock(SystemClock().now() - 9 * DAY_S)
-    document = scene.document
+    document = cluster.document
     trusted = tuple(helper.identity for helper in document.helpers)
     max_budget, max_coalition = (Budget(epsilon=each, delta=document.budget.delta) for each in (10, 100))
     policy = Policy(trusted_helpers=trusted, max_budget=max_budget, max_coalition=max_coalition)
-    path = scene.folder / "browser.sqlite"
+    path = cluster.folder / "browser.sqlite"
     with closing(Store(path)) as store:
-        browser = Browser(store, scene.parameters, policy, clock, scene.rng)
+        browser = Browser(store, cluster.parameters, policy, clock, cluster.rng)
         features = encoder.encode(crowd.known)[person]
         keys = {"campaign": str(crowd.campaign[person])}
-        browser.register_source(scene.origin, Kind.CLICK, SHOP, keys, {MODEL: features.tobytes()})
+        browser.register_source(cluster.origin, Kind.CLICK, SHOP, keys, {MODEL: features.tobytes()})
         clock.seconds += 3600
-        browser.register_trigger(scene.origin, SHOP, {"bought": 1, "euros": int(crowd.euros[person])})
+        browser.register_trigger(cluster.origin, SHOP, {"bought": 1, "euros": int(crowd.euros[person])})
     clock.seconds = SystemClock().now()
     with closing(Store(path)) as store:
-        Browser(store, scene.parameters, policy, clock, scene.rng).report_due()
-        outbox = Outbox(store, scene.origin)
-        uploader = Uploader(scene.adserver.address, scene.http, SystemClock(), scene.rng, outbox)
+        Browser(store, cluster.parameters, policy, clock, cluster.rng).report_due()
+        outbox = Outbox(store, cluster.origin)
+        uploader = Uploader(cluster.adserver.address, cluster.http, SystemClock(), cluster.rng, outbox)
         return uploader.send_due().acknowledged

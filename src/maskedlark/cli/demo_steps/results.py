@@ -204,7 +204,7 @@ class DemoResults:
     model: Model | None
     """None if torch is not installed."""
     receipts: Receipts
-    sights: tuple[PartyView, ...]
+    party_views: tuple[PartyView, ...]
     """What each party sees; programs and the page use this name."""
     attacks: tuple[Attack, ...]
     seconds: float

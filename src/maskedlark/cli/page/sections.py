@@ -157,11 +157,15 @@ def _seen(results: DemoResults) -> Markup:
         itself, and only their sum means something. Helpers never send it for one person: they send sums over
         many, with noise. The demo opened all of it with everybody's keys, which no one party has."""
     titles = {"euros": "Euros to add up", "label": "Label to train"}
-    drawn = [plots.bits(f"plot-{what}-bits", title, results.sights, what) for what, title in titles.items()]
+    drawn = [
+        plots.bits(f"plot-{what}-bits", title, results.party_views, what) for what, title in titles.items()
+    ]
     heads = ["party", "can read", "euros to add up", "label to train"]
-    rows = [[v.party, *map(markup.lines, (v.reads, v.euros.shown, v.label.shown))] for v in results.sights]
+    rows = [
+        [v.party, *map(markup.lines, (v.reads, v.euros.shown, v.label.shown))] for v in results.party_views
+    ]
     seen = table("What each party sees of one person who bought", heads, rows, "bytes")
-    return section("sights", "What each party sees of one person", intro, figure(drawn), seen)
+    return section("party-views", "What each party sees of one person", intro, figure(drawn), seen)
 
 
 def _spent(receipts: Receipts, model: Model | None) -> Markup:

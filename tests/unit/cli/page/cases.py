@@ -87,7 +87,7 @@ RESULTS = DemoResults(
     report=REPORT,
     model=MODEL,
     receipts=RECEIPTS,
-    sights=VIEWS,
+    party_views=VIEWS,
     attacks=(
         Attack("signs", Won(1.0, 0.024), Won(-0.015, 0.024)),
         Attack("generator", Won(1.0, 0.024), None),

@@ -54,7 +54,7 @@ def test_the_page_is_whole_and_refers_to_nothing_outside():
 
 def test_it_has_every_section_and_number():
     words = " ".join(" ".join(Reader(PAGE).words).replace("\N{NO-BREAK SPACE}", " ").split())
-    for section in ("report", "model", "calibration", "sights", "receipts", "attacks"):
+    for section in ("report", "model", "calibration", "party-views", "receipts", "attacks"):
         assert f'id="{section}"' in PAGE
     for shown in (
         "110 (104 to 116)",
@@ -90,8 +90,8 @@ def test_a_report_that_hides_nothing_says_so():
 def test_nothing_that_was_found_can_break_out():
     rude = "<img src=x onerror=alert(1)>"
     named = replace(REPORT, campaigns=(Campaign(rude, *[REPORT.campaigns[0].buyers] * 2),), hidden=(rude,))
-    sights = tuple(replace(each, party=rude, reads=(rude,)) for each in RESULTS.sights)
-    read = Reader(page.render(replace(RESULTS, report=named, sights=sights, version=rude)))
+    views = tuple(replace(each, party=rude, reads=(rude,)) for each in RESULTS.party_views)
+    read = Reader(page.render(replace(RESULTS, report=named, party_views=views, version=rude)))
     assert read.open == []
     assert rude in " ".join(read.words)
 
