@@ -146,6 +146,10 @@ class FrozenDataset:
         """The number of records of this model."""
         return len(self.held[tag]) if tag in self.held else 0
 
+    def stored_bytes(self, tag: str | None) -> int:  # noqa: ARG002 - whatever the model
+        """Nothing is stored."""
+        return 0
+
     def shards(self, tag: str | None) -> list["_Held"]:
         """The columns and shares of this model, in one shard."""
         return [_Held(self.held[tag])] if tag in self.held else []
@@ -236,7 +240,9 @@ class LocalHelper(RemoteHelper):
         frozen, origin = self.datasets[bytes.fromhex(dataset)], self._document.origin
         records = {tag: frozen.size(tag) for tag in self._document.declared_models}
         free_slot = max(frozen.first_slot, self.sessions.free_slot(origin, frozen.digest))
-        return RecordCounts(records=records, free_slot=free_slot)
+        return RecordCounts(
+            records=records, shards=1, stored_bytes=dict.fromkeys(records, 0), free_slot=free_slot
+        )
 
     def receipts(self, origin: str, after: int, most: int) -> list[SignedReceipt]:
         """The receipts after the one of that number."""

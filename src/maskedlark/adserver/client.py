@@ -127,8 +127,12 @@ class Client(ClosesOnExit):
 
     def records(self, document: Document, digests: Sequence[bytes], tag: str) -> int:
         """How many records of a model these datasets have, as the first helper reports."""
+        return sum(each.records.get(tag, 0) for each in self.counts(document, digests))
+
+    def counts(self, document: Document, digests: Sequence[bytes]) -> list[messages.RecordCounts]:
+        """How many records these datasets have, and how they are stored, as the first helper reports."""
         helper = self._connections.helpers(document)[0]
-        return sum(helper.counts(digest.hex()).records.get(tag, 0) for digest in digests)
+        return [helper.counts(digest.hex()) for digest in digests]
 
     def free_slots(self, document: Document, digests: Sequence[bytes]) -> tuple[int, ...]:
         """For each dataset, the first slot that is free at all helpers: a new session names it."""

@@ -5,6 +5,8 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 
+from rich.filesize import decimal
+
 from maskedlark.adserver.queries import QuerySpec
 from maskedlark.dp import intervals
 from maskedlark.dp.mechanisms import Kind
@@ -46,6 +48,10 @@ class Explained:
     """What it would leave of what training may cost against the ad server; None for queries of sums."""
     left_training_coalition_epsilon: float | None = None
     """The same against the ad server with all helpers but one."""
+    shards: int = 1
+    """In how many shards a helper has the records: the most of any."""
+    stored_bytes: int = 0
+    """What it reads of them."""
 
     @property
     def fits(self) -> bool:
@@ -77,6 +83,8 @@ class Explained:
             grouped = f" by {', '.join(column.by)}" if column.by else ""
             width = f"{column.half_width:,.0f} at {self.confidence * 100:g} %"
             lines.append(f"  {column.name}{grouped}: std. error {column.error:,.1f}, ± {width}")
+        if self.shards > 1:
+            lines.append(f"Each helper reads {decimal(self.stored_bytes)} in {self.shards} shards.")
         lines.append(f"It would cost {self.cost}. Nothing was spent.")
         if any(each.is_drowned for each in self.columns):
             lines.append(
@@ -120,6 +128,8 @@ def explained(spec: QuerySpec, noise: float, confidence: float, said: Sequence[E
         dearest.cost.charged_coalition_epsilon,
         _least(each.cost.left_training_epsilon for each in said),
         _least(each.cost.left_training_coalition_epsilon for each in said),
+        max(each.shards for each in said),
+        max(each.stored_bytes for each in said),
     )
 
 

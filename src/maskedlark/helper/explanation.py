@@ -25,6 +25,8 @@ def of(explained: Explained) -> Explanation:
     return Explanation(
         function=checked.request.function,
         records=checked.records,
+        shards=sum(map(len, checked.scope.shards(checked.query.tag))),
+        stored_bytes=sum(each.stored_bytes(checked.query.tag) for each in checked.scope.datasets),
         k=document.k,
         helpers=len(document.helpers),
         mechanism=checked.scope.mechanism.kind,

@@ -143,7 +143,12 @@ class Service:
         named = self.find(origin, dataset)
         records = {tag: named.size(tag) for tag in named.document.declared_models}
         free_slot = self.releases.free_slot(origin, dataset)
-        return RecordCounts(records=records, free_slot=free_slot).encode()
+        return RecordCounts(
+            records=records,
+            shards=len(named.contents.shards),
+            stored_bytes={tag: named.stored_bytes(tag) for tag in records},
+            free_slot=free_slot,
+        ).encode()
 
     def receipts(self, origin: str, after: int) -> bytes:
         """The receipts after this number, as many as fit into a page, and whether more follow."""

@@ -42,6 +42,13 @@ class StoredShard:
         """Its columns and shares."""
         return _OPENED.get(self)
 
+    @property
+    def stored_bytes(self) -> int:
+        """The bytes of its columns."""
+        prefix = "" if isinstance(self.declared, Measure) else f"{self.place}-"
+        names = columns.file_name(self.number, prefix)
+        return sum(stored.size for name, stored in self.contents.files.items() if name.startswith(names))
+
     def open(self, compared: bool) -> Records:
         """Read them. `compared`: their digests were, since this process began."""
         if isinstance(self.declared, Measure):
@@ -75,7 +82,7 @@ class _OpenedShards:
         records = shard.open(compared)
         mapped = isinstance(shard.files, LocalFiles)
         with self._lock:
-            self._kept[name] = records, 0 if mapped else _size(shard)
+            self._kept[name] = records, 0 if mapped else shard.stored_bytes
             if mapped:
                 self._compared.add(name)
             while len(self._kept) > KEPT_SHARDS or (
@@ -125,10 +132,10 @@ class FrozenDataset:
             for number, own in enumerate(self.contents.shards)
         ]
 
+    def stored_bytes(self, tag: str | None) -> int:
+        """The bytes of a model's columns, in all shards."""
+        return sum(shard.stored_bytes for shard in self.shards(tag))
+
     def records(self, tag: str | None) -> Records:
         """All of its records as one: for who looks into a helper's folder. Helpers compute over shards."""
         return joined([shard.records() for shard in self.shards(tag)])
-
-
-def _size(shard: StoredShard) -> int:
-    return sum(stored.size for stored in shard.contents.files.values())

@@ -35,6 +35,9 @@ class Dataset(Protocol):
     def shards(self, tag: str | None) -> Sequence[Shard]:
         """Its records, of this model, in shards."""
 
+    def stored_bytes(self, tag: str | None) -> int:
+        """The bytes of these records' columns."""
+
 
 @dataclass(frozen=True, repr=False)
 class Scope:

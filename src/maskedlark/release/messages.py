@@ -206,6 +206,10 @@ class RecordCounts(Encoded):
 
     records: dict[Name, _Number]
     """By model."""
+    shards: _Number
+    """In how many shards this helper has them: every step visits each."""
+    stored_bytes: dict[Name, _Number]
+    """By model: the bytes of the records' columns."""
     free_slot: _Number
     """The first slot after all reserved ones."""
 
@@ -271,6 +275,10 @@ class Explanation(_Explained):
 
     function: str
     records: int
+    shards: int
+    """In how many shards this helper has the datasets' records, and the bytes of their columns: it reads all
+    of them, from a disk or further away what does not fit into its memory."""
+    stored_bytes: int
     k: int
     helpers: int
     mechanism: Kind

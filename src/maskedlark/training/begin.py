@@ -75,7 +75,8 @@ def begin(
     fits = sample is None or (sample.dtype == np.uint8 and sample.shape[1:] == (network.features,))
     plans.refuse((not fits, f"a sample is rows of {network.features} bytes, as the encoder makes them"))
     _check_finite(model)
-    sizes, helpers = [home.records(document, [digest], tag) for digest in digests], len(document.helpers)
+    counts, helpers = home.counts(document, digests), len(document.helpers)
+    sizes = [each.records.get(tag, 0) for each in counts]
     records, most = sum(sizes), drawn.most(sizes)
     target = PrivacyTarget(noise, epsilon, delta, against)
     state = home.budget(document)
@@ -104,6 +105,8 @@ def begin(
         precisions.precision(step, most, sample),
         typical,
         fixed,
+        sum(each.shards for each in counts),
+        sum(each.stored_bytes.get(tag, 0) for each in counts),
     )
     sent = described.describe(network, clip.fraction, clip.depth)
     sent.check(document, tag)

@@ -63,6 +63,10 @@ class TrainingPlan:
     """How long the gradient of half of the ad server's rows can be; None if it gave none."""
     fixed: int = 0
     """How many of the parameters are not trained."""
+    shards: int = 1
+    """In how many shards a helper has the records."""
+    stored_bytes: int = 0
+    """What it has of them: a step reads the rows of its batch, of all shards."""
 
     @property
     def noise(self) -> float | None:
@@ -123,6 +127,8 @@ class TrainingPlan:
             "typical_gradient": self.typical,
             **self.precision.figures(),
             "bytes_a_step": self.bytes_a_step,
+            "shards": self.shards,
+            "stored_bytes": self.stored_bytes,
             "hopeless": self.is_hopeless,
         }
 
@@ -131,6 +137,13 @@ class TrainingPlan:
         one, whole = decimal(self.bytes_a_step), decimal(self.steps * self.bytes_a_step)
         finely = self.precision.lines(1 / self.signal)
         lines = [drawn, *self._charged(), *self._bounded(), *finely, f"{one} a step, {whole} in all"]
+        if self.shards > 1:
+            has = decimal(self.stored_bytes)
+            read = decimal(round(self.stored_bytes * min(1.0, self.batch / self.records)))
+            lines.append(
+                f"each helper has {has} in {self.shards} shards, and reads about {read} "
+                "of all of them in every step"
+            )
         if self.is_hopeless:
             lines.append(HOPELESS)
         return "\n".join(lines)

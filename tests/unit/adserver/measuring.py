@@ -270,6 +270,8 @@ class Helper:
             {
                 "function": request.function,
                 "records": 100,
+                "shards": 3,
+                "stored_bytes": 4_000_000,
                 "k": self.document.k,
                 "helpers": len(self.document.helpers),
                 "mechanism": self.document.mechanism(request.function).kind,

@@ -175,7 +175,14 @@ def test_no_session_is_opened_without_a_seed(second):
 
 def test_records_are_counted_by_model(first):
     found = json.loads(first.remote().get(f"/v2/records/{first.digest}"))
-    assert found == {"records": {"clicks": RECORDS, "basket": 0}, "free_slot": 0}
+    stored = {"clicks": found["stored_bytes"]["clicks"], "basket": 0}
+    assert found == {
+        "records": {"clicks": RECORDS, "basket": 0},
+        "shards": 1,
+        "stored_bytes": stored,
+        "free_slot": 0,
+    }
+    assert stored["clicks"] % RECORDS == 0
     start(first)
     assert json.loads(first.remote().get(f"/v2/records/{first.digest}"))["free_slot"] == 104
 
