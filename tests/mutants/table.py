@@ -359,8 +359,8 @@ MUTANTS = (
     Mutant(
         "a step: over a batch below k, the sum is not in its answer",
         SOURCE + "release/session.py",
-        "work = self.batches.work(step, chosen).at_least(document.k)",
-        "work = self.batches.work(step, chosen)",
+        "return self.batches.work(step, chosen).at_least(self.scope.document.k)",
+        "return self.batches.work(step, chosen)",
         "tests/unit/release/test_steps.py",
     ),
     Mutant(
