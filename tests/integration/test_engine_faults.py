@@ -28,7 +28,7 @@ DURING = ("train-chunk-1", "train-freeze", "sums", "cells-hidden", "step-1")
 """Ingest, freezing, a query, one over a hidden part, and a step of a training."""
 
 
-@pytest.mark.parametrize("named", ["local-2", "ray-2"])
+@pytest.mark.parametrize("named", ["local-2", pytest.param("ray-2", marks=LONG)])
 def test_workers_that_are_killed_change_nothing(request, monkeypatch, named, copied, expected):
     monkeypatch.setattr(service, "open_engine", service.open_engine)
     FaultyEngine.install(copied, dict.fromkeys(DURING, "worker"))
@@ -58,8 +58,7 @@ def answers(folder: Path) -> Answers:
 @pytest.mark.parametrize(
     ("named", "during"),
     [
-        ("local-2", ("train-chunk-1", "train-freeze")),
-        ("local-2", ("cells-hidden", "step-1")),
+        ("local-2", ("train-freeze", "step-1")),
         pytest.param("serial", DURING, marks=LONG),
         pytest.param("local-2", DURING, marks=LONG),
         pytest.param("ray-2", DURING, marks=LONG),

@@ -109,7 +109,7 @@ def test_one_shard_gives_the_same_bytes_as_many(request, named, copied, expected
     assert engine_life.led(copied, compute(request, named, shard_bytes=WHOLE)) == expected
 
 
-@pytest.mark.parametrize("then", ["local-2", "ray-2"])
+@pytest.mark.parametrize("then", ["local-2", pytest.param("ray-2", marks=LONG)])
 def test_another_engine_over_what_one_has_charged_gives_the_same_bytes(request, then, copied, expected):
     """The answers that were kept are gone, so that every one is computed again from the stored seeds."""
     engine_life.led(copied, compute(request, "serial"), until="close")
