@@ -280,6 +280,21 @@ MUTANTS = (
         "tests/unit/release/test_parts.py",
     ),
     Mutant(
+        "the work: every shard is visited, whoever is in it",
+        SOURCE + "release/shards.py",
+        "    busy = range(min(engine.workers, len(rows)))",
+        "    rows = [each for each in rows if each.counted is None or each.counted.any()]\n"
+        "    busy = range(min(engine.workers, len(rows)))",
+        "tests/statistical/test_shard_work.py",
+    ),
+    Mutant(
+        "the work: a shard computes over as many records as everybody may know",
+        SOURCE + "release/parts.py",
+        "own, counts = _padded(own, size, room, rng)",
+        "own, counts = _padded(own, size, 0 * room, rng)",
+        "tests/statistical/test_shard_work.py tests/unit/release/test_parts.py",
+    ),
+    Mutant(
         "a batch: no record is in more than were charged",
         SOURCE + "release/parts.py",
         "each.taken & (seen[each.rows] <= most)",
@@ -359,8 +374,8 @@ MUTANTS = (
     Mutant(
         "a step: over a batch below k, the sum is not in its answer",
         SOURCE + "release/session.py",
-        "work = self.batches.work(step, chosen).at_least(document.k)",
-        "work = self.batches.work(step, chosen)",
+        "return self.batches.work(step, chosen).at_least(self.scope.document.k)",
+        "return self.batches.work(step, chosen)",
         "tests/unit/release/test_steps.py",
     ),
     Mutant(

@@ -119,6 +119,8 @@ def test_every_mutant_is_of_a_claim_or_of_none_for_a_reason():
         # These keep sums from leaving the field, and an origin from what it could never ask or open.
         "the field: rows of more records than it was checked for are dropped",
         "the field: one sum over more records is refused before it is charged",
+        "the field: a step's sum is bounded by its largest batch",
+        "a session: is planned for all weights that it may come to, not for its first",
         "a dataset: too large for a release is not frozen",
         "a plan: refuses what helpers would refuse",
         "a run: one that was opened keeps its folder",

@@ -46,7 +46,10 @@ class DatasetFiles(ABC):
 
     @abstractmethod
     def write(self, name: str, write: Write) -> None:
-        """Write a new file, durable when this returns, except for the folder's own name."""
+        """Write a file, durable when this returns, except for the folder's own name.
+
+        In place of what a worker left that ended while it wrote the same.
+        """
 
     @abstractmethod
     def open(self, name: str) -> BinaryIO:
@@ -92,8 +95,10 @@ class LocalFiles(DatasetFiles):
         files.sync(self.folder.parent)
 
     def write(self, name: str, write: Write) -> None:
-        """Write a new file."""
-        handle = os.open(self.folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        """Write a file anew: a worker that ended may have left some of it."""
+        path = self.folder / name
+        path.unlink(missing_ok=True)  # Not written over: whoever has it open keeps what it was.
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(handle, "wb") as file:
             write(file)
             file.flush()

@@ -240,11 +240,26 @@ def test_a_file_is_exactly_what_was_written_or_damaged(tmp_path, name, damage, s
         measured(files, contents)
 
 
-def test_nothing_is_written_over(tmp_path):
-    files = LocalFiles(tmp_path)
-    columns.write(files, "0.ids", np.zeros(3), "|u1")
-    with pytest.raises(FileExistsError):
-        columns.write(files, "0.ids", np.zeros(3), "|u1")
+@pytest.mark.parametrize("sealed", [False, True])
+def test_what_a_worker_left_that_ended_is_written_anew(tmp_path, sealed):
+    files = SealedFiles(f"file://{tmp_path}", key_of(b"secret")) if sealed else LocalFiles(tmp_path)
+    columns.write(files, "0.ids", np.ones(5), "|u1")
+    before = files.data("0.ids")
+    stored = columns.write(files, "0.ids", np.zeros(3), "|u1")
+    assert columns.read(files, "0.ids", stored).tolist() == [0, 0, 0]
+    assert before.tolist() == [1] * 5, "it is another file"
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+def test_a_range_is_sorted_again_to_the_same_files(tmp_path, sealed):
+    """An engine runs an item again when its worker ended, however far that had come."""
+    files = SealedFiles(f"file://{tmp_path}", key_of(b"secret")) if sealed else LocalFiles(tmp_path)
+    writer = RangeWriter(files, MEASURE, names(np.empty((0, ID_BYTES), np.uint8)))
+    writer.append(kept(FRUIT, sharing.random_rows(len(FRUIT), ID_BYTES, RNG)))
+    writer.flush()
+    _, ranks = sharding.write_entries(files, writer)
+    sorting, own = sharding.Sorting(files, MEASURE, ranks), sharding.Range(0, tuple(writer.pieces[0]))
+    assert sharding.sort_range(sorting, own) == sharding.sort_range(sorting, own)
 
 
 def test_contents_refuse_what_they_do_not_know(tmp_path):

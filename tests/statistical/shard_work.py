@@ -1,0 +1,69 @@
+"""What whoever watches workers sees of a step: how many records are computed over, in which shards."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from maskedlark.compute.engine import Engine
+from maskedlark.core.records import Records
+from maskedlark.release.shards import Computation, ShardRows
+
+Seen = tuple[tuple[int, ...], ...]
+"""By worker: the size of every computation, one after the other."""
+
+
+@dataclass(frozen=True)
+class HeldShard:
+    """Records that are pickled with their shard."""
+
+    held: Records
+
+    def __len__(self) -> int:
+        return len(self.held)
+
+    def records(self) -> Records:
+        return self.held
+
+
+@dataclass(frozen=True)
+class Counting:
+    """A query that notes how many records every computation is over."""
+
+    query: Any
+    sizes: list[int] = field(default_factory=list)
+
+    def over(self, records: Records, device: str) -> Any:
+        self.sizes.append(len(records))
+        return self.query.over(records, device)
+
+    def over_rows(self, records: Any, rows: Any, counted: Any, device: str) -> Any:
+        self.sizes.append(len(records) if rows is None else len(rows))
+        return self.query.over_rows(records, rows, counted, device)
+
+    def combined(self, partials: Sequence[Any]) -> Any:
+        return self.query.combined(partials)
+
+
+def counted(given: tuple[Callable[..., Any], Computation], rows: Sequence[ShardRows]) -> tuple[Any, Any]:
+    """What `over` returns, and what it did. Run by a worker."""
+    function, computation = given
+    query = Counting(computation.query)
+    result = function(replace(computation, query=query), rows)
+    return result, tuple(query.sizes)
+
+
+@dataclass
+class WatchedEngine:
+    """Another engine, of whose workers everything is seen."""
+
+    engine: Engine
+    seen: list[Seen] = field(default_factory=list)
+
+    @property
+    def workers(self) -> int:
+        return self.engine.workers
+
+    def map(self, function: Callable[..., Any], common: Any, items: Sequence[Any]) -> list[Any]:
+        made = self.engine.map(counted, (function, common), items)
+        self.seen.append(tuple(sizes for _, sizes in made))
+        return [result for result, _ in made]
