@@ -90,7 +90,7 @@ def claiming(reports: int) -> float:
 
 
 def waiting(reports: int) -> float:
-    """Seconds that a chunk waits for the lock on ids: Poisson arrivals, equal times. Infinite if overloaded."""
+    """Seconds that a chunk waits for the lock on ids: random arrivals, equal times. Infinite if too many."""
     busy = claiming(reports)
     return math.inf if busy >= 1 else busy / (2 * (1 - busy)) * PARTS * CLAIM_S
 
