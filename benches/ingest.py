@@ -6,6 +6,7 @@ stands in for helper 0 too, which made the check key and publishes numbers that 
 
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -79,33 +80,35 @@ def measure(progress: Callable[[str], None]) -> dict[str, object]:
     helper_core, sender_core = cores[0], cores[-1]
     figures: dict[str, object] = {"features": FEATURES, "parts_in_a_chunk": PARTS}
     for checks in ("none", "bits"):
-        document = _document(checks)
-        with tempfile.TemporaryDirectory() as folder, _parameter_service(Path(folder), document) as service:
-            with _helper(Path(folder) / "pinned", service, 1, {helper_core}) as helper:
+        document = document_of(checks)
+        with tempfile.TemporaryDirectory() as folder, parameter_service(Path(folder), document) as service:
+            with helper_process(Path(folder) / "pinned", service, "workers = 1", {helper_core}) as helper:
                 os.sched_setaffinity(0, {sender_core})
                 speed = _speed(document, helper, {helper_core}, progress)
                 os.sched_setaffinity(0, cores)
             if not document.checked:
                 figures |= {f"unchecked_{name}": speed[name] for name in ("ingest_ratio", "cpu_ratio")}
                 continue
-            with _helper(Path(folder) / "large", service, len(cores), set(cores)) as helper:
+            with helper_process(
+                Path(folder) / "large", service, f"workers = {len(cores)}", set(cores)
+            ) as helper:
                 figures |= speed | _memory(document, helper, progress)
     return figures
 
 
 def _speed(
-    document: Document, helper: "_Running", core: set[int], progress: Callable[[str], None]
+    document: Document, helper: "RunningHelper", core: set[int], progress: Callable[[str], None]
 ) -> dict[str, object]:
     """They take turns on one core, each over the same payloads of its round."""
     pairs, parts = [], CHUNKS * PARTS
     for turn in range(ROUNDS + 1):
         progress(f"round {turn} of {ROUNDS}: {parts} parts, checks: {document.checks}")
-        made = [_make(document, helper.key.sealing, PARTS) for _ in range(CHUNKS)]
+        made = [make_chunk(document, helper.key.sealing, PARTS) for _ in range(CHUNKS)]
         chunks, sealed = [chunk for chunk, _ in made], [each for _, some in made for each in some]
-        before = _cpu_s(helper.pid)
+        before = cpu_s(helper.pid)
         with ThreadPoolExecutor(IN_FLIGHT) as threads:
-            took = seconds(partial(_send, document, helper, f"round-{turn}", chunks, threads))
-        mine = _Cost(took, _cpu_s(helper.pid) - before)
+            took = seconds(partial(send_dataset, document, helper, f"round-{turn}", chunks, threads))
+        mine = _Cost(took, cpu_s(helper.pid) - before)
         pairs.append((mine, _bare(helper.key, sealed, core)))
     del pairs[0]  # Both had to warm up.
     return {
@@ -136,13 +139,15 @@ def _bare(key: OpeningKey, sealed: Sequence["_Sealed"], core: set[int]) -> _Cost
     return cost
 
 
-def _memory(document: Document, helper: "_Running", progress: Callable[[str], None]) -> dict[str, object]:
+def _memory(
+    document: Document, helper: "RunningHelper", progress: Callable[[str], None]
+) -> dict[str, object]:
     """Peak memory of the helper and its workers while it takes and freezes a million reports."""
     chunks = -(-MILLION // PARTS)
     makers = ProcessPoolExecutor(len(os.sched_getaffinity(0)), get_context("spawn"))
-    with _watched(helper.pid) as peak, makers, ThreadPoolExecutor(IN_FLIGHT) as threads:
+    with watched(helper.pid) as peak, makers, ThreadPoolExecutor(IN_FLIGHT) as threads:
         sent = _made(makers, document, helper.key.sealing, chunks, progress)
-        took = seconds(lambda: _send(document, helper, "million", sent, threads))
+        took = seconds(lambda: send_dataset(document, helper, "million", sent, threads))
     return {
         "million_reports": chunks * PARTS,
         "million_s": round(took, 1),
@@ -160,14 +165,15 @@ class _Sealed(NamedTuple):
     info: bytes
 
 
-class _Chunk(NamedTuple):
+class Chunk(NamedTuple):
     """What a helper is sent of a chunk, and helper 0's message on it, if reports are checked."""
 
     body: bytes
     message: bytes
 
 
-def _document(checks: str) -> Document:
+def document_of(checks: str) -> Document:
+    """What all reports here are made under."""
     model = {
         "tag": TAG,
         "columns": [{"kind": "bytes", "count": FEATURES}],
@@ -177,7 +183,7 @@ def _document(checks: str) -> Document:
     return make(models=[model], decoys=[], fake_rate=0.0, checks=checks)
 
 
-def _make(document: Document, key: SealingKey, count: int) -> tuple[_Chunk, list[_Sealed]]:
+def make_chunk(document: Document, key: SealingKey, count: int) -> tuple[Chunk, list[_Sealed]]:
     """A chunk of parts, and what is sealed in it with what it is bound to."""
     rng, model = SystemRandomness(), document.declared_models[TAG]
     layout, hour = document.layout(Purpose.TRAIN), hour_of(SystemClock().now())
@@ -195,7 +201,7 @@ def _make(document: Document, key: SealingKey, count: int) -> tuple[_Chunk, list
         parts.append(head + key.key_id + each.data)
     rows = sharing.byte_rows(b"".join(parts), layout.part_size(PLACE))
     message = _first_message(document, rows[:, :ID_BYTES], seeds) if document.checked else b""
-    return _Chunk(encode_chunk(rows), message), sealed
+    return Chunk(encode_chunk(rows), message), sealed
 
 
 def _first_message(document: Document, ids: sharing.ByteRows, seeds: sharing.ByteRows) -> bytes:
@@ -222,8 +228,9 @@ def _first_signer() -> tuple[SigningKey, SignedCertificate]:
     return key, certify(claimed, HELPER_KEYS[0])
 
 
-def _body(document: Document, key: SealingKey) -> _Chunk:
-    return _make(document, key, PARTS)[0]
+def make_body(document: Document, key: SealingKey) -> Chunk:
+    """A chunk of the usual size."""
+    return make_chunk(document, key, PARTS)[0]
 
 
 def _made(
@@ -232,23 +239,27 @@ def _made(
     key: SealingKey,
     chunks: int,
     progress: Callable[[str], None],
-) -> Iterator[_Chunk]:
+) -> Iterator[Chunk]:
     """Chunks that other processes make while the helper takes those before: few are in memory at a time."""
-    waiting = [makers.submit(_body, document, key) for _ in range(2 * IN_FLIGHT)]
+    waiting = [makers.submit(make_body, document, key) for _ in range(2 * IN_FLIGHT)]
     for number in range(chunks):
         if number % 50 == 0:
             progress(f"{number * PARTS} of {chunks * PARTS} reports")
         chunk = waiting.pop(0).result()
         if number + len(waiting) + 1 < chunks:
-            waiting.append(makers.submit(_body, document, key))
+            waiting.append(makers.submit(make_body, document, key))
         yield chunk
 
 
 # The ad server.
 
 
-def _send(
-    document: Document, helper: "_Running", name: str, chunks: Iterable[_Chunk], threads: ThreadPoolExecutor
+def send_dataset(
+    document: Document,
+    helper: "RunningHelper",
+    name: str,
+    chunks: Iterable[Chunk],
+    threads: ThreadPoolExecutor,
 ) -> Frozen:
     """A whole dataset: open, chunks, checks, freeze."""
     path, clock = f"/v2/datasets/{name}", SystemClock()
@@ -260,7 +271,7 @@ def _send(
         new = NewDataset(attempt=str(query["attempt"]), parameters=document.digest.hex(), purpose="train")
         State.decode(remote.post(path, new.encode(), JSON_TYPE))
 
-        def send(numbered: tuple[int, _Chunk]) -> str:
+        def send(numbered: tuple[int, Chunk]) -> str:
             number, chunk = numbered
             place = f"{path}/chunks/{number}"
             answer = ChunkAnswer.decode(remote.post(place, chunk.body, CHUNK_TYPE, query))
@@ -290,8 +301,8 @@ def _key_message(document: Document, key: SealingKey) -> bytes:
 
 def _each(
     threads: ThreadPoolExecutor,
-    work: Callable[[tuple[int, _Chunk]], str],
-    given: Iterator[tuple[int, _Chunk]],
+    work: Callable[[tuple[int, Chunk]], str],
+    given: Iterator[tuple[int, Chunk]],
 ) -> Iterator[str]:
     """All answers in order, with few under way: `map` would ask for all that is given at once."""
     waiting = [threads.submit(work, each) for each in islice(given, IN_FLIGHT)]
@@ -304,7 +315,8 @@ def _each(
 
 
 @contextmanager
-def _parameter_service(folder: Path, document: Document) -> Iterator[str]:
+def parameter_service(folder: Path, document: Document) -> Iterator[str]:
+    """The address of a service that shows the document."""
     clock, pinned = SystemClock(), Pinned({ORIGIN: DOCUMENT_KEY.verifying})
     store = Store(folder / "parameters.db")
     Publisher(store, SERVICE_KEY, clock, pinned).publish(chain.sign(document, DOCUMENT_KEY))
@@ -322,7 +334,7 @@ def _parameter_service(folder: Path, document: Document) -> Iterator[str]:
         store.close()
 
 
-class _Running(NamedTuple):
+class RunningHelper(NamedTuple):
     """A helper's address, its secret key and its process."""
 
     url: str
@@ -331,12 +343,18 @@ class _Running(NamedTuple):
 
 
 @contextmanager
-def _helper(folder: Path, service: str, workers: int, cores: set[int]) -> Iterator[_Running]:
+def helper_process(
+    folder: Path, service: str, compute: str, cores: set[int], keys: Path | None = None
+) -> Iterator[RunningHelper]:
+    """A helper that serves, with these settings of `[compute]`; `keys`: those of another."""
     folder.mkdir()
-    _write_settings(folder / "helper.toml", service, workers)
+    write_settings(folder / "helper.toml", service, compute)
     clock = SystemClock()
     keyring = Keyring(folder / "state" / "keys", NAME, 180 * DAY_S)
-    keyring.rotate(HELPER_KEYS[PLACE], "http://127.0.0.1", clock.now(), SystemRandomness())
+    if keys is None:
+        keyring.rotate(HELPER_KEYS[PLACE], "http://127.0.0.1", clock.now(), SystemRandomness())
+    else:
+        shutil.copytree(keys, folder / "state" / "keys")
     (key,) = keyring.opening_keys(clock.now()).values()
     words = ["helper", "serve", "--config", str(folder / "helper.toml"), "--log-level", "WARNING"]
     command = [sys.executable, "-m", "maskedlark", *words]
@@ -346,19 +364,20 @@ def _helper(folder: Path, service: str, workers: int, cores: set[int]) -> Iterat
     os.sched_setaffinity(0, before)
     try:
         assert process.stdout is not None
-        yield _Running(process.stdout.readline().split()[-1], key, process.pid)
+        yield RunningHelper(process.stdout.readline().split()[-1], key, process.pid)
     finally:
         process.terminate()
         process.wait()
 
 
-def _write_settings(path: Path, service: str, workers: int) -> None:
+def write_settings(path: Path, service: str, compute: str) -> None:
+    """A helper's settings file."""
     trusted = json.dumps([key.verifying.public.hex() for key in HELPER_KEYS])
     path.write_text(f"""
 name = "{NAME}"
 address = "http://127.0.0.1"
 folder = "state"
-compute.workers = {workers}
+compute = {{{compute}}}
 parameter_service = "{service}"
 service_key = "{SERVICE_KEY.verifying.public.hex()}"
 [origins]
@@ -373,7 +392,7 @@ max_coalition = {{epsilon = 40.0, delta = 1e-6}}
 # What processes take.
 
 
-class _Peak:
+class Peak:
     """The most memory of a process and its children, all at one moment and each at its own."""
 
     def __init__(self) -> None:
@@ -382,9 +401,11 @@ class _Peak:
 
     @property
     def high_water(self) -> int:
+        """The sum of each one's most."""
         return sum(self._high.values())
 
     def sample(self, pid: int) -> None:
+        """Look now."""
         family = _family(pid)
         resident = 0
         for each in family:
@@ -395,8 +416,9 @@ class _Peak:
 
 
 @contextmanager
-def _watched(pid: int) -> Iterator[_Peak]:
-    peak, over = _Peak(), threading.Event()
+def watched(pid: int) -> Iterator[Peak]:
+    """Look ten times a second, while the block runs."""
+    peak, over = Peak(), threading.Event()
 
     def watch() -> None:
         while not over.wait(SAMPLE_S):
@@ -430,7 +452,7 @@ def _status(pid: int) -> dict[str, int]:
     return {name.rstrip(":"): int(size) * 1024 for name, size in pairs}
 
 
-def _cpu_s(pid: int) -> float:
+def cpu_s(pid: int) -> float:
     """Processor time of a process that runs, all its threads together."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

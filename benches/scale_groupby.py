@@ -4,15 +4,14 @@ The shards are files as a helper writes them, made directly. DuckDB has the key 
 is its fastest; as texts it takes twice the time. Both give keys, sizes and sums of every group.
 """
 
+import json
 import multiprocessing
 import os
-import pickle
 import statistics
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
 from pathlib import Path
 
 import duckdb
@@ -20,15 +19,23 @@ import numpy as np
 import pandas as pd
 
 from benches.timing import seconds, side_by_side
+from maskedlark.compute.engine import Engine, SerialEngine
+from maskedlark.compute.local import LocalEngine
 from maskedlark.core import field
 from maskedlark.core.field import FieldArray, Totals
-from maskedlark.core.records import AggregateRecords, Coded
+from maskedlark.core.purpose import Purpose
 from maskedlark.functions.function import Query, Table
 from maskedlark.functions.sums import Sums
+from maskedlark.helper import columns
+from maskedlark.helper.columns import Contents, ShardContents
+from maskedlark.helper.dataset_files import LocalFiles
+from maskedlark.helper.shards import FrozenDataset
+from maskedlark.release.shards import Computation, ShardRows, compute
 from tests.unit.parameters.cases import make
 
 RECORDS, KEYS, SHARDS, ROUNDS = 10_000_000, 1_000_000, 10, 7
 VALUES = {"purchase": 50_000, "visit": 1}
+DOCUMENT = make(keys=["campaign"], decoys=[], fake_rate=0.0, k=1)
 QUERY = (
     "SELECT key, count(*) AS records, sum(purchase) AS purchase, sum(visit) AS visit FROM clear GROUP BY key"
 )
@@ -40,16 +47,19 @@ def measure(progress: Callable[[str], None]) -> dict[str, object]:
     with tempfile.TemporaryDirectory() as folder:
         progress("writing ten million records")
         made = write(Path(folder))
-        shards = [made.shard(number) for number in range(SHARDS)]
-        check(query.share(shards, 1)[0], made)
+        check(ask(SerialEngine(), made, query), made)
         progress("one core each")
         made.peer.execute("SET threads = 1")
-        ours_s, duckdb_s, ratio = side_by_side(lambda: query.share(shards, 1), made.ask_peer, ROUNDS)
+        serial = SerialEngine()
+        ours_s, duckdb_s, ratio = side_by_side(lambda: ask(serial, made, query), made.ask_peer, ROUNDS)
         progress("two cores each")
         made.peer.execute("SET threads = 2")
-        with workers(made, 2) as pool:
-            check(ask(pool, query)[0], made)
-            two_s, duckdb_two_s, two_ratio = side_by_side(lambda: ask(pool, query), made.ask_peer, ROUNDS)
+        with closing(LocalEngine(2)) as engine:
+            check(ask(engine, made, query), made)
+            two_s, duckdb_two_s, two_ratio = side_by_side(
+                lambda: ask(engine, made, query), made.ask_peer, ROUNDS
+            )
+            memory = [rss_mb(pid) for pid in engine_pids()]
         texts_s = _texts(made)
     return {
         "records": RECORDS,
@@ -63,27 +73,23 @@ def measure(progress: Callable[[str], None]) -> dict[str, object]:
         "two_cores_duckdb_ms": round(duckdb_two_s * 1e3),
         "groupby_ratio": round(two_ratio, 3),
         "two_cores_duckdb_texts_ms": round(texts_s * 1e3),
+        "groupby_worker_rss_mb": memory,
     }
 
 
 def question() -> Query:
     """The sums of both values by the key."""
-    document = make(keys=["campaign"], decoys=[], fake_rate=0.0, k=1)
-    return Sums().ask(document, {"values": list(VALUES), "by": [["campaign"]]})
+    return Sums().ask(DOCUMENT, {"values": list(VALUES), "by": [["campaign"]]})
 
 
 @dataclass(frozen=True)
 class Columns:
-    """Shards in a folder, what the other helper's shares add to each group, and the peer with the truth."""
+    """A frozen dataset, what the other helper's shares add to each group, and the peer with the truth."""
 
-    folder: Path
+    dataset: FrozenDataset
     names: tuple[str, ...]
     others: tuple[FieldArray, ...]
     peer: duckdb.DuckDBPyConnection
-
-    def shard(self, number: int) -> AggregateRecords:
-        """One shard, memory-mapped."""
-        return _shard(self.folder, number, self.names)
 
     def ask_peer(self) -> dict[str, np.ndarray]:
         """The peer's answer, as columns."""
@@ -92,15 +98,19 @@ class Columns:
 
 def write(folder: Path) -> Columns:
     """Shards of a helper, one of two, and the same records in the clear as a table of the peer."""
-    rng, clear = np.random.default_rng(1), []
+    rng, clear, shards, files = np.random.default_rng(1), [], [], LocalFiles(folder)
     totals = tuple(Totals(KEYS) for _ in VALUES)
     for number in range(SHARDS):
         codes = rng.integers(0, KEYS, RECORDS // SHARDS).astype(np.int32)
         values = {name: rng.integers(0, top + 1, len(codes)) for name, top in VALUES.items()}
         mask = rng.integers(0, field.P, (1 + len(VALUES), len(codes)))
         secrets = np.stack([np.ones(len(codes), np.int64), *values.values()])
-        codes.tofile(folder / f"{number}-codes-0")
-        field.subtract(secrets, mask).tofile(folder / f"{number}-shares")
+        arrays: dict[str, np.ndarray] = {
+            "ids": rng.integers(0, 256, (len(codes), 16), dtype=np.uint8),
+            "codes-0": codes,
+            "shares": field.subtract(secrets, mask),
+        }
+        shards.append(write_shard(files, number, arrays, {"": len(codes)}))
         for total, own in zip(totals, mask[1:], strict=True):
             total.add(own, codes.astype(np.intp))
         clear.append(pd.DataFrame({"key": codes, **values}))
@@ -108,7 +118,26 @@ def write(folder: Path) -> Columns:
     peer.register("frame", pd.concat(clear))
     peer.execute("CREATE TABLE clear AS SELECT * FROM frame")
     peer.unregister("frame")
-    return Columns(folder, _names(), tuple(total.sums() for total in totals), peer)
+    names = _names()
+    text = np.frombuffer(json.dumps([names]).encode(), np.uint8)
+    entries = {columns.ENTRIES: columns.write(files, columns.ENTRIES, text, "|u1")}
+    contents = Contents(shards=tuple(shards), files=entries)
+    dataset = FrozenDataset(bytes(32), DOCUMENT, Purpose.AGGREGATE, 1 << 40, files, contents)
+    return Columns(dataset, names, tuple(total.sums() for total in totals), peer)
+
+
+def write_shard(
+    files: LocalFiles, number: int, arrays: Mapping[str, np.ndarray], records: dict[str, int]
+) -> ShardContents:
+    """A shard as freezing writes it, made directly."""
+    kinds: dict[str, columns.Kind] = {"uint8": "|u1", "int32": "<i4", "int64": "<i8"}
+    written = {
+        (name := columns.file_name(number, column)): columns.write(
+            files, name, array, kinds[str(array.dtype)]
+        )
+        for column, array in arrays.items()
+    }
+    return ShardContents(files=written, records=records)
 
 
 def check(table: Table, made: Columns) -> None:
@@ -125,45 +154,22 @@ def check(table: Table, made: Columns) -> None:
         )
 
 
-@contextmanager
-def workers(made: Columns, count: int) -> Iterator[list[Connection]]:
-    """Processes on a core each, every one with its own part of the shards."""
-    context, pool, cores = multiprocessing.get_context("spawn"), [], sorted(os.sched_getaffinity(0))
-    for number in range(count):
-        here, there = context.Pipe()
-        shards = range(number * SHARDS // count, (number + 1) * SHARDS // count)
-        core = cores[number % len(cores)]
-        process = context.Process(target=_work, args=(there, made.folder, shards, core), daemon=True)
-        process.start()
-        pool.append((here, process))
-    yield [here for here, _ in pool]
-    for here, process in pool:
-        here.send_bytes(b"")
-        process.join()
+def ask(engine: Engine, made: Columns, query: Query) -> Table:
+    """The query as a helper computes it: every worker adds up its shards."""
+    rows = [ShardRows(shard) for shard in made.dataset.shards(None)]
+    (table,) = query.tables(compute(engine, Computation(query), rows), 1)
+    return table
 
 
-def ask(pool: Sequence[Connection], query: Query) -> list[Table]:
-    """The query through these processes: each adds up its shards, and sends what they add."""
-    sent = pickle.dumps(query)
-    for each in pool:
-        each.send_bytes(sent)
-    return query.tables([pickle.loads(each.recv_bytes()) for each in pool], 1)
+def engine_pids() -> list[int]:
+    """This process and its workers."""
+    return [os.getpid(), *(int(child.pid or 0) for child in multiprocessing.active_children())]
 
 
-def _work(parent: Connection, folder: Path, numbers: Sequence[int], core: int) -> None:
-    os.sched_setaffinity(0, {core})
-    names = _names()
-    shards = [_shard(folder, number, names) for number in numbers]
-    while sent := parent.recv_bytes():
-        query: Query = pickle.loads(sent)
-        parent.send_bytes(pickle.dumps(query.combined([query.over(each) for each in shards]), 5))
-
-
-def _shard(folder: Path, number: int, names: tuple[str, ...]) -> AggregateRecords:
-    codes = np.memmap(folder / f"{number}-codes-0", np.int32, "r").view(np.ndarray)
-    shares = np.memmap(folder / f"{number}-shares", np.int64, "r", shape=(1 + len(VALUES), len(codes)))
-    ids = np.zeros((len(codes), 0), np.uint8)
-    return AggregateRecords(ids, {"campaign": Coded(codes, names)}, shares.view(np.ndarray).T)
+def rss_mb(pid: int) -> int:
+    """The most memory that a process has had, without what it maps from files."""
+    status = Path(f"/proc/{pid}/status").read_text().split()
+    return int(status[status.index("RssAnon:") + 1]) >> 10
 
 
 def _names() -> tuple[str, ...]:

@@ -219,7 +219,7 @@ def _helper() -> list[Decoder]:
     found.append(
         Decoder(
             "a sealed file",
-            ("helper.dataset_files.SealedFiles._read", "helper.dataset_files.SealedFiles.open"),
+            (),
             ((_folder() / "chunks" / "sealed").read_bytes(),),
             _in_file("chunks/sealed", _sealed),
             (DamagedDataset,),

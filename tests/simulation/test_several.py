@@ -12,6 +12,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -164,7 +165,12 @@ def ask(made, place, body):
 def spend(made, place, digest, kills, senders):
     """Twice as many questions as fit, each asked by several at once, while processes die."""
     arguments = {"values": ["count", "number"], "by": [["campaign"]]}
-    asked = {"datasets": (digest,), "function": Sums.name, "arguments": arguments, "noise": NOISE}
+    asked: dict[str, Any] = {
+        "datasets": (digest,),
+        "function": Sums.name,
+        "arguments": arguments,
+        "noise": NOISE,
+    }
     bodies = [Request(id=f"{number:032x}", **asked).encode() for number in range(1, 2 * QUESTIONS + 1)]
     answers: dict[bytes, set[bytes | None]] = {body: set() for body in bodies}
     with ThreadPoolExecutor(senders) as pool:
@@ -184,7 +190,7 @@ def check(made, helper):
     charged = Counter(each.request for each in found.receipts if isinstance(each, ReleaseReceipt))
     assert sorted(charged.values()) == [1] * QUESTIONS
     assert sum(isinstance(each, FrozenReceipt) for each in found.receipts) == 1
-    with closing(open_database(config.read(helper.config).anchor_url)) as database:
+    with closing(open_database(str(config.read(helper.config).anchor_url))) as database:
         assert DatabaseAnchor(database).read(made.origin) == (chain[-1].claimed().number, chain[-1].digest)
 
 

@@ -167,7 +167,7 @@ def work(folder: Path, steps: int = 200, repeated: int = 1) -> Work:
     handed: list[int] = []
     plain = exact.Engine.share
 
-    def share(self: exact.Engine, records: exact.Records, block: int) -> FieldArray:
+    def share(self: exact.Engine, records: exact.Batch, block: int | None = None) -> FieldArray:
         handed.append(len(records))
         return plain(self, records, block)
 

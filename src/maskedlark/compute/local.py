@@ -1,7 +1,10 @@
 """Worker processes on this machine, started on demand."""
 
 import multiprocessing
-from collections.abc import Callable, Sequence
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 
@@ -37,7 +40,8 @@ class LocalWorker(Worker):
         self._connection, theirs = multiprocessing.Pipe()
         context = multiprocessing.get_context("spawn")
         self._process = context.Process(target=_serve, args=(theirs,), daemon=True)
-        self._process.start()
+        with _one_thread_each():
+            self._process.start()
         # Only the process holds its end now, so that this end notices when it is gone.
         theirs.close()
         return self._connection
@@ -68,6 +72,26 @@ class LocalEngine(PoolEngine):
             progress(1)
             return [result]
         return super().map(function, common, items, progress)
+
+
+_STARTING = threading.Lock()
+
+
+@contextmanager
+def _one_thread_each() -> Iterator[None]:
+    """Numerical libraries of a process that is started now use one thread, unless the operator says more.
+
+    They read the environment when they are loaded. As many threads as processors in every worker would spin
+    against each other.
+    """
+    with _STARTING:
+        added = [name for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS") if name not in os.environ]
+        os.environ |= dict.fromkeys(added, "1")
+        try:
+            yield
+        finally:
+            for name in added:
+                del os.environ[name]
 
 
 def send(connection: Connection, *frames: bytes) -> None:

@@ -18,7 +18,6 @@ FILLED = f"""
 parameter_service = "http://parameters.test"
 service_key = "{SERVICE_KEY.verifying.public.hex()}"
 origins = {{"ads.example" = "{DOCUMENT_KEY.verifying.public.hex()}"}}
-compute.workers = 1
 """
 
 
@@ -65,7 +64,10 @@ class World:
         return self.folder / "h" / "state" / "keys" / "keys.json"
 
     def fill_in(self):
-        self.toml.write_text(FILLED + self.toml.read_text().replace("[origins]", "# "))
+        self.toml.write_text(
+            FILLED
+            + self.toml.read_text().replace("[origins]", "# ").replace("[compute]", "[compute]\nworkers = 1")
+        )
 
     def run(self, *arguments, code=0):
         done = RUN(app, [str(each) for each in arguments])

@@ -42,7 +42,7 @@ class Asked(Engine):
 
     seen: list[int] = []  # noqa: RUF012 - a test's own, emptied by it
 
-    def share(self, records, block):
+    def share(self, records, block=None):
         self.seen.append(len(records))
         return super().share(records, block)
 

@@ -83,9 +83,9 @@ def test_what_one_has_expired_no_other_answers(tmp_path, postgresql_url):
         expires = other.datasets.find(ORIGIN, digest).expires  # It is in its memory now.
         assert expires <= one.clock.now() + LIFETIME + 3600
         ticking = iter([expires - 1, expires, expires])  # A second passes between two looks at the clock.
-        one.clock.now = lambda: next(ticking, expires)
+        one.clock.now = lambda: next(ticking, expires)  # type: ignore[method-assign]
         one.datasets.forget()
-        one.clock.now = lambda: expires - 1
+        one.clock.now = lambda: expires - 1  # type: ignore[method-assign]
         other.datasets.find(ORIGIN, digest).records(None)
 
 

@@ -229,7 +229,7 @@ class Echo:
     """A query that returns what it is given."""
 
     def over_rows(self, records, rows, counted, device):
-        return Query.over_rows(self, records, rows, counted, device)
+        return Query.over_rows(self, records, rows, counted, device)  # type: ignore[arg-type]
 
     def over(self, records, device):
         return records

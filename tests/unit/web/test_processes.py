@@ -29,7 +29,8 @@ def pid(made):
 
 def all_pids(made, *without):
     """The processes that answer, once there are as many as there should be."""
-    seen, end = set(), time.monotonic() + PATIENCE_S
+    seen: set[int | None] = set()
+    end = time.monotonic() + PATIENCE_S
     while len(seen) < PROCESSES:
         assert time.monotonic() < end, seen
         seen |= {pid(made)} - {None, *without}
