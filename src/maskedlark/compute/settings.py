@@ -44,7 +44,7 @@ class ComputeSettings(Settings):
         description="where datasets are kept, sealed, if not in the folder: a URL for fsspec, which all "
         'workers reach: storage = "s3://bucket/helper-0"',
     )
-    shard_bytes: Annotated[int, Field(ge=1 << 10, le=1 << 32)] = Field(
+    shard_bytes: Annotated[int, Field(ge=1 << 10, le=1 << 30)] = Field(
         default=64 << 20,
         description="about how large a shard of a dataset is; a worker needs some four times as much memory: "
         "shard_bytes = 67108864",

@@ -20,7 +20,7 @@ from maskedlark.wire.report import MAX_ORIGIN
 
 OPEN, FROZEN, EXPIRED, ABORTED = "open", "frozen", "expired", "aborted"
 """States of a dataset. Aborted ones are being removed: nobody sees them."""
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 TABLES = sa.MetaData()
 
 DATASETS = sa.Table(

@@ -11,6 +11,7 @@ from pydantic.fields import FieldInfo
 
 from maskedlark.adserver import config as adserver
 from maskedlark.adserver.config import Limits as AdserverLimits
+from maskedlark.compute.settings import ComputeSettings
 from maskedlark.helper import config as helper
 from maskedlark.parameter_service import config as parameters
 from maskedlark.parameters.policy import Policy
@@ -22,6 +23,7 @@ TABLES: dict[str, type[BaseModel]] = {
     "`parameters.toml`": parameters.Config,
     "`helper.toml`": helper.Config,
     "`[policy]` of a helper": Policy,
+    "`[compute]` of a helper": ComputeSettings,
     "`[limits]` of a helper": helper.Limits,
     "`adserver.toml`": adserver.Config,
     "`[limits]` of an ad server": AdserverLimits,
