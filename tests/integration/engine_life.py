@@ -109,9 +109,7 @@ def _columns(document: Document, rng: Randomness) -> dict[Purpose, tuple[int, An
 
 
 @contextmanager
-def _running(
-    folder: Path, rng: Randomness, compute: dict[str, Any], database: str | None
-) -> Iterator[World]:
+def _running(folder: Path, rng: Randomness, compute: dict[str, Any], database: str | None) -> Iterator[World]:
     clock, store = FixedClock(NOW), Store(folder / "parameters.db")
     config = settings(folder, compute=compute, database=database, policy=POLICY)
     parameters = httpx.Client(transport=AppTransport(parameter_app(store, SERVICE_KEY, clock, PINNED)))

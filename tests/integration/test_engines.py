@@ -117,5 +117,3 @@ def test_another_engine_over_what_one_has_charged_gives_the_same_bytes(request, 
     for name in (*QUERIES, f"step-{STEPS - 1}"):
         (copied / "answers" / name).unlink()
     assert engine_life.led(copied, compute(request, then)) == expected
-
-

@@ -23,7 +23,7 @@ import numpy as np
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from maskedlark.helper.errors import DamagedDataset
+from maskedlark.helper.errors import DamagedDataset, UnreadableStorage
 from maskedlark.storage.errors import StorageUnavailable
 from maskedlark.web import files
 
@@ -207,7 +207,12 @@ class SealedFiles(DatasetFiles):
 
     def _read(self, name: str) -> bytes:
         system, root = _system(self.url)
-        sealed = system.cat_file(f"{root}/{self.path}{name}")
+        try:
+            sealed = system.cat_file(f"{root}/{self.path}{name}")
+        except FileNotFoundError:
+            raise  # It is lost; anything else may pass.
+        except OSError as error:
+            raise _unreached(self.url) from error
         try:
             return AESGCM(self.key).decrypt(sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], self._bound(name))
         except (InvalidTag, ValueError):
@@ -237,7 +242,12 @@ def _unreached(url: str) -> StorageUnavailable:
 @lru_cache(maxsize=8)
 def _system(url: str) -> tuple[fsspec.AbstractFileSystem, str]:
     """The file system of a URL, and the path in it."""
-    system, path = fsspec.core.url_to_fs(url)
+    try:
+        system, path = fsspec.core.url_to_fs(url)
+    except (ImportError, ValueError) as error:
+        raise UnreadableStorage(
+            f"{url.split(':', maxsplit=1)[0]}:// cannot be used as [compute] storage here: {error}"
+        ) from None
     return system, str(path).rstrip("/")
 
 

@@ -49,7 +49,7 @@ class DamagedDataset(MaskedLarkError):
 
 
 class UnreadableStorage(MaskedLarkError):
-    """A worker cannot read where the helper keeps datasets."""
+    """The storage of datasets cannot be used, or a worker cannot read it. Found at the start."""
 
 
 class NoKeys(BadKeyFile):
