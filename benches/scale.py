@@ -13,7 +13,6 @@ from contextlib import closing
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
-from typing import cast
 
 import numpy as np
 
@@ -31,11 +30,10 @@ from benches.ingest import (
     watched,
 )
 from benches.scale_groupby import engine_pids, rss_mb, write_shard
-from benches.timing import seconds, side_by_side
+from benches.timing import seconds
 from maskedlark.compute.local import LocalEngine
 from maskedlark.core import field
 from maskedlark.core.purpose import Purpose
-from maskedlark.core.records import TrainingRecords
 from maskedlark.dp.sampling import Sampling
 from maskedlark.exact.clip import Clip, Norm
 from maskedlark.exact.losses import BinaryCrossEntropy
@@ -87,15 +85,12 @@ def _training(progress: Callable[[str], None]) -> dict[str, object]:
         question, every = _moments(), [ShardRows(shard) for shard in shards]
         moments_s = seconds(lambda: question.tables(compute(engine, Computation(question), every), 1))
         memory = [rss_mb(pid) for pid in engine_pids()]
-        one = cast("TrainingRecords", shards[0].records())
-        _, _, ratio = side_by_side(lambda: question.over(one), lambda: _product(np.asarray(one.features)), 3)
     return {
         "step_network": "100-128-64-1",
         "step_batch": BATCH,
         "step_s": round(sorted(took[1:])[ROUNDS // 2], 3),
         "first_step_s": round(took[0], 3),
         "moments_all_s": round(moments_s, 2),
-        "moments_over_float32": round(ratio, 2),
         "training_rss_mb": memory,
     }
 
@@ -134,10 +129,6 @@ def _weights(network: Network) -> Quantised:
 
 def _network(*hidden: int) -> Network:
     return dense((FEATURES, *hidden, 1), BinaryCrossEntropy())
-
-
-def _product(features: np.ndarray) -> np.ndarray:
-    return features.astype(np.float32).T @ np.ones((len(features), 1), np.float32)
 
 
 def _ingest(progress: Callable[[str], None]) -> dict[str, object]:
