@@ -56,7 +56,7 @@ class FaultyEngine(Engine):
 
     def _fault(self) -> Fault | None:
         kind = self._faults.get(self.doing)
-        return kind and Fault(kind, self._folder / f"fault-{self.doing}", os.getpid())
+        return None if kind is None else Fault(kind, self._folder / f"fault-{self.doing}", os.getpid())
 
     def map(
         self,

@@ -1,4 +1,4 @@
-"""The same requests give the same bytes from every engine, database and storage, and for the same receipts."""
+"""The same requests give the same bytes and receipts from every engine, database and storage."""
 
 import shutil
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ def expected(prepared, tmp_path_factory) -> Answers:
 
 
 @pytest.fixture
-def copied(prepared, tmp_path) -> Path:
+def copied(prepared: Path, tmp_path: Path) -> Path:
     shutil.copytree(prepared, tmp_path / "life")
     return tmp_path / "life"
 
@@ -117,5 +117,3 @@ def test_another_engine_over_what_one_has_charged_gives_the_same_bytes(request, 
     for name in (*QUERIES, f"step-{STEPS - 1}"):
         (copied / "answers" / name).unlink()
     assert engine_life.led(copied, compute(request, then)) == expected
-
-

@@ -23,7 +23,7 @@ import numpy as np
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from maskedlark.helper.errors import DamagedDataset
+from maskedlark.helper.errors import DamagedDataset, UnreadableStorage
 from maskedlark.storage.errors import StorageUnavailable
 from maskedlark.web import files
 
@@ -237,7 +237,13 @@ def _unreached(url: str) -> StorageUnavailable:
 @lru_cache(maxsize=8)
 def _system(url: str) -> tuple[fsspec.AbstractFileSystem, str]:
     """The file system of a URL, and the path in it."""
-    system, path = fsspec.core.url_to_fs(url)
+    try:
+        system, path = fsspec.core.url_to_fs(url)
+    except (ImportError, ValueError) as error:
+        kind = url.partition("://")[0]
+        # Not whatever it says of the URL, which may hold a password.
+        why = str(error) if isinstance(error, ImportError) else "fsspec does not know it"
+        raise UnreadableStorage(f"[compute] storage: {kind}:// cannot be used here: {why}") from None
     return system, str(path).rstrip("/")
 
 

@@ -49,7 +49,7 @@ class DamagedDataset(MaskedLarkError):
 
 
 class UnreadableStorage(MaskedLarkError):
-    """A worker cannot read where the helper keeps datasets."""
+    """The helper or a worker cannot read where datasets are to be kept."""
 
 
 class NoKeys(BadKeyFile):
