@@ -59,7 +59,7 @@ def answers(folder: Path) -> Answers:
 @pytest.mark.parametrize(
     ("named", "during"),
     [
-        ("local-2", ("train-freeze", "step-1")),
+        ("local-2", ("step-1",)),
         pytest.param("serial", DURING, marks=LONG),
         pytest.param("local-2", DURING, marks=LONG),
         pytest.param("ray-2", DURING, marks=LONG),
