@@ -61,6 +61,11 @@ def compute(request: pytest.FixtureRequest, named: str, **changes: Any) -> dict[
     return given
 
 
+def shards(folder: Path) -> int:
+    """Of the dataset to aggregate."""
+    return len([*(folder / "state" / "columns").glob("*/columns-*/*.ids")])
+
+
 def test_a_life_is_what_it_seems(expected):
     """Else equal bytes would mean little."""
     accepted = "f" * 7 + "c"
@@ -88,6 +93,7 @@ ENGINES = [
 @pytest.mark.parametrize("named", ENGINES)
 def test_every_engine_gives_the_same_bytes(request, named, copied, expected):
     assert engine_life.led(copied, compute(request, named)) == expected
+    assert shards(copied) > 2
 
 
 @pytest.mark.parametrize("named", ENGINES)
@@ -107,6 +113,7 @@ def test_sealed_files_give_the_same_bytes(request, named, copied, expected, post
 @pytest.mark.parametrize("named", ["serial", "local-2", pytest.param("ray-2", marks=LONG)])
 def test_one_shard_gives_the_same_bytes_as_many(request, named, copied, expected):
     assert engine_life.led(copied, compute(request, named, shard_bytes=WHOLE)) == expected
+    assert shards(copied) == 1
 
 
 @pytest.mark.parametrize("then", ["local-2", pytest.param("ray-2", marks=LONG)])
