@@ -10,6 +10,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,7 @@ EACH, CHUNKS = 30, 3
 SHARD_BYTES = 1 << 10
 """So that a dataset has several shards."""
 STEPS = 2
+DECLARED: dict[str, Any] = {"k": 20, **ROOM}
 MECHANISMS = {
     "sums": {"kind": "laplace", "noise_floor": 1.0},
     **{name: {"kind": "gaussian", "noise_floor": 0.5} for name in ("gradient", "cells", "moments")},
@@ -75,27 +77,31 @@ class Repeated(Randomness):
 
 def prepare(folder: Path) -> None:
     """A helper's keys, a published document, and the chunks of two datasets: what all lives begin with."""
-    config, clock, rng = settings(folder), FixedClock(NOW), FixedRandomness(b"lives")
+    config, rng = settings(folder), FixedRandomness(b"lives")
     keyring = Keyring(config.keys_folder, NAME)
     keyring.rotate(HELPER_KEYS[0], config.address, NOW, rng)
     with _running(folder, FixedRandomness(b"unused"), {"engine": "serial"}, None) as made:
-        document = made.publish(k=20, mechanisms=MECHANISMS, **ROOM)
+        document = made.publish(mechanisms=MECHANISMS, **DECLARED)
     shutil.rmtree(folder / "state" / "database")
     (folder / "parameters-digest").write_text(document.digest.hex())
     own = list(keyring.opening_keys(NOW).values())[-1].sealing
-    for purpose, (place, *rows) in _columns(document, rng).items():
+    hours = [NOW // 3600] * EACH * CHUNKS
+    for purpose, (shown, secrets) in _columns(document, rng).items():
         layout = document.layout(purpose)
-        made_ = batch.seal(Envelope(layout, (own, ELSEWHERE.sealing)), place, *rows, rng)
+        made_ = batch.seal(Envelope(layout, (own, ELSEWHERE.sealing)), 0, shown, secrets, hours, rng)
         for number in range(CHUNKS):
             some = layout.parts(made_[EACH * number : EACH * (number + 1)], 0)
             (folder / f"{purpose.value}-{number}").write_bytes(datasets.encode_chunk(some))
 
 
-def _columns(document: Document, rng: Randomness) -> dict[Purpose, tuple[int, Any, Any, list[int]]]:
-    """By purpose: the model's place, open columns, secrets and hours."""
+def _columns(document: Document, rng: Randomness) -> dict[Purpose, tuple[Any, Any]]:
+    """By purpose: open columns and secrets."""
     count = EACH * CHUNKS
-    hours, everyone = [NOW // 3600] * count, np.ones(count, np.bool_)
-    keys = [[f"c{number}" for number in rng.below(3, count)], [int(each) for each in rng.below(2, count)]]
+    everyone = np.ones(count, np.bool_)
+    keys: list[Any] = [
+        [f"c{number}" for number in rng.below(3, count)],
+        [int(each) for each in rng.below(2, count)],
+    ]
     values = [rng.below(50_000, count), rng.below(2, count)]
     measure = document.measure
     shown = columns.aggregate_columns(measure, keys, count)
@@ -103,8 +109,8 @@ def _columns(document: Document, rng: Randomness) -> dict[Purpose, tuple[int, An
     candidates, secrets = declared.mask([rng.below(2, count)], everyone, rng)
     rows = columns.train_columns(0, declared, sharing.random_rows(count, 4, rng), candidates)
     return {
-        Purpose.AGGREGATE: (0, shown, measure.lift(values, everyone), hours),
-        Purpose.TRAIN: (0, rows, secrets, hours),
+        Purpose.AGGREGATE: (shown, measure.lift(values, everyone)),
+        Purpose.TRAIN: (rows, secrets),
     }
 
 
@@ -141,24 +147,24 @@ class Life:
         return {path.name: path.read_bytes() for path in self.folder.iterdir()}
 
     def _requests(self) -> Iterator[tuple[str, Callable[[], bytes]]]:
+        post, session = self._remote.post, f"{9:032x}"
         for purpose in ("aggregate", "train"):
-            yield f"{purpose}-open", lambda: self._open(purpose, purpose)
+            yield f"{purpose}-open", partial(self._open, purpose, purpose)
             for number in range(CHUNKS):
-                yield f"{purpose}-chunk-{number}", lambda: self._chunk(purpose, purpose, number)
-            yield f"{purpose}-freeze", lambda: self._freeze(purpose)
-            yield f"{purpose}-seed", lambda: self._seed(purpose)
+                yield f"{purpose}-chunk-{number}", partial(self._chunk, purpose, purpose, number)
+            yield f"{purpose}-freeze", partial(self._freeze, purpose)
+            yield f"{purpose}-seed", partial(self._seed, purpose)
             # Who was in a dataset is in no other.
-            yield f"{purpose}-other-open", lambda: self._open(purpose, f"{purpose}-other")
-            yield f"{purpose}-other-chunk", lambda: self._chunk(purpose, f"{purpose}-other", 0)
+            yield f"{purpose}-other-open", partial(self._open, purpose, f"{purpose}-other")
+            yield f"{purpose}-other-chunk", partial(self._chunk, purpose, f"{purpose}-other", 0)
         for number, (name, asked) in enumerate(QUERIES.items(), 1):
-            yield name, lambda: self._ask(number, name.partition("-")[0], asked)
-        session = f"{9:032x}"
-        yield "session", lambda: self._remote.post("/v2/sessions", self._session(session), JSON_TYPE)
+            yield name, partial(self._ask, number, name.partition("-")[0], asked)
+        yield "session", lambda: post("/v2/sessions", self._session(session), JSON_TYPE)
         for step in range(STEPS):
             path = f"/v2/sessions/{session}/steps/{step}"
-            yield f"step-{step}", lambda: self._remote.post(path, body(network()), STEP_TYPE)
-        yield "close", lambda: self._remote.post(f"/v2/sessions/{session}/close", b"", NO_BODY_TYPE)
-        yield "receipts", lambda: self._remote.get("/v2/origins/ads.example/receipts", {"after": 0})
+            yield f"step-{step}", partial(post, path, body(network()), STEP_TYPE)
+        yield "close", partial(post, f"/v2/sessions/{session}/close", b"", NO_BODY_TYPE)
+        yield "receipts", partial(self._remote.get, "/v2/origins/ads.example/receipts", {"after": 0})
 
     def _digest(self, purpose: str) -> str:
         return Frozen.decode((self.folder / f"{purpose}-freeze").read_bytes()).digest
@@ -185,9 +191,10 @@ class Life:
 
     def _ask(self, number: int, function: str, arguments: dict[str, Any]) -> bytes:
         digest = self._digest("aggregate" if function == "sums" else "train")
-        given = {"function": function, "arguments": arguments, "noise": 20.0}
-        asked = Request(id=f"{number:032x}", datasets=(digest,), **given).encode()
-        return self._remote.post("/v2/releases", asked, JSON_TYPE)
+        asked = Request(
+            id=f"{number:032x}", datasets=(digest,), function=function, arguments=arguments, noise=20.0
+        )
+        return self._remote.post("/v2/releases", asked.encode(), JSON_TYPE)
 
     def _session(self, name: str) -> bytes:
         return SessionRequest(

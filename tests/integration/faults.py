@@ -52,11 +52,12 @@ class FaultyEngine(Engine):
     @staticmethod
     def install(folder: Path, faults: dict[str, str]) -> None:
         """Helpers that start in this process use it from now on."""
+        FaultyEngine.doing = ""  # Nothing is asked before a helper runs.
         vars(service)["open_engine"] = lambda *settings: FaultyEngine(open_engine(*settings), folder, faults)
 
     def _fault(self) -> Fault | None:
         kind = self._faults.get(self.doing)
-        return kind and Fault(kind, self._folder / f"fault-{self.doing}", os.getpid())
+        return None if kind is None else Fault(kind, self._folder / f"fault-{self.doing}", os.getpid())
 
     def map(
         self,

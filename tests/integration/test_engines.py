@@ -1,4 +1,4 @@
-"""The same requests give the same bytes from every engine, database and storage, and for the same receipts."""
+"""The same requests give the same bytes and receipts from every engine, database and storage."""
 
 import shutil
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ def expected(prepared, tmp_path_factory) -> Answers:
 
 
 @pytest.fixture
-def copied(prepared, tmp_path) -> Path:
+def copied(prepared: Path, tmp_path: Path) -> Path:
     shutil.copytree(prepared, tmp_path / "life")
     return tmp_path / "life"
 
@@ -59,6 +59,11 @@ def compute(request: pytest.FixtureRequest, named: str, **changes: Any) -> dict[
         request.getfixturevalue("monkeypatch").setenv("RAY_AUTH_TOKEN", cluster.token)
         given["address"] = cluster.address
     return given
+
+
+def shards(folder: Path) -> int:
+    """Of the dataset to aggregate."""
+    return len([*(folder / "state" / "columns").glob("*/columns-*/*.ids")])
 
 
 def test_a_life_is_what_it_seems(expected):
@@ -88,6 +93,7 @@ ENGINES = [
 @pytest.mark.parametrize("named", ENGINES)
 def test_every_engine_gives_the_same_bytes(request, named, copied, expected):
     assert engine_life.led(copied, compute(request, named)) == expected
+    assert shards(copied) > 2
 
 
 @pytest.mark.parametrize("named", ENGINES)
@@ -107,6 +113,7 @@ def test_sealed_files_give_the_same_bytes(request, named, copied, expected, post
 @pytest.mark.parametrize("named", ["serial", "local-2", pytest.param("ray-2", marks=LONG)])
 def test_one_shard_gives_the_same_bytes_as_many(request, named, copied, expected):
     assert engine_life.led(copied, compute(request, named, shard_bytes=WHOLE)) == expected
+    assert shards(copied) == 1
 
 
 @pytest.mark.parametrize("then", ["local-2", pytest.param("ray-2", marks=LONG)])

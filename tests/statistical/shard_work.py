@@ -47,7 +47,7 @@ class Counting:
 def counted(given: tuple[Callable[..., Any], Computation], rows: Sequence[ShardRows]) -> tuple[Any, Any]:
     """What `over` returns, and what it did. Run by a worker."""
     function, computation = given
-    query = Counting(computation.query)
+    query: Any = Counting(computation.query)
     result = function(replace(computation, query=query), rows)
     return result, tuple(query.sizes)
 

@@ -1,8 +1,8 @@
 """The work of workers does not tell who is in a batch, on any engine, also for one who is alone in a shard.
 
 The attacker is stronger than any real one: it sees every computation of every worker, and is told for half of
-the steps whether the victim was in the batch. It wins where only shards with a record of the batch are visited,
-and where a shard computes over its records of the batch alone.
+the steps whether the victim was in the batch. It wins where only shards with a record of the batch are
+visited, and where a shard computes over its records of the batch alone.
 """
 
 from collections.abc import Iterator
@@ -16,6 +16,7 @@ from maskedlark.audit import answers
 from maskedlark.compute.engine import Engine
 from maskedlark.compute.settings import ComputeSettings, open_engine
 from maskedlark.core import batches
+from maskedlark.core.records import TrainingRecords
 from maskedlark.dp.sampling import Sampling
 from maskedlark.release import parts, shards
 from maskedlark.workflow import FrozenDataset
@@ -49,6 +50,7 @@ def engine(request) -> Iterator[Engine]:
 def alone(dataset: FrozenDataset, tag: str) -> list[HeldShard]:
     """The records of a model in three shards, of which the second has the victim and nobody else."""
     held = dataset.held[tag]
+    assert isinstance(held, TrainingRecords)
     cuts = np.split(np.arange(len(held)), [VICTIM, VICTIM + 1])
     return [HeldShard(held.taken(rows)) for rows in cuts]
 

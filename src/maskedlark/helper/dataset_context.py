@@ -81,7 +81,7 @@ class DatasetContext:
 
     def check_workers(self, engine: Engine) -> None:
         """Refuse workers that cannot read where datasets are. Run at the start."""
-        if not engine.is_elsewhere:
+        if isinstance(self._files, LocalFiles) and not engine.is_elsewhere:
             return
         name = write_probe(self._files)
         try:

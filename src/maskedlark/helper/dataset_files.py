@@ -245,9 +245,10 @@ def _system(url: str) -> tuple[fsspec.AbstractFileSystem, str]:
     try:
         system, path = fsspec.core.url_to_fs(url)
     except (ImportError, ValueError) as error:
-        raise UnreadableStorage(
-            f"{url.split(':', maxsplit=1)[0]}:// cannot be used as [compute] storage here: {error}"
-        ) from None
+        kind = url.partition("://")[0]
+        # Not whatever it says of the URL, which may hold a password.
+        why = str(error) if isinstance(error, ImportError) else "fsspec does not know it"
+        raise UnreadableStorage(f"[compute] storage: {kind}:// cannot be used here: {why}") from None
     return system, str(path).rstrip("/")
 
 
