@@ -207,7 +207,12 @@ class SealedFiles(DatasetFiles):
 
     def _read(self, name: str) -> bytes:
         system, root = _system(self.url)
-        sealed = system.cat_file(f"{root}/{self.path}{name}")
+        try:
+            sealed = system.cat_file(f"{root}/{self.path}{name}")
+        except FileNotFoundError:
+            raise  # It is lost; anything else may pass.
+        except OSError as error:
+            raise _unreached(self.url) from error
         try:
             return AESGCM(self.key).decrypt(sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], self._bound(name))
         except (InvalidTag, ValueError):
@@ -243,7 +248,7 @@ def _system(url: str) -> tuple[fsspec.AbstractFileSystem, str]:
         kind = url.partition("://")[0]
         # Not whatever it says of the URL, which may hold a password.
         why = str(error) if isinstance(error, ImportError) else "fsspec does not know it"
-        raise UnreadableStorage(f"[compute] storage: {kind}:// cannot be used here: {why}") from None
+        raise UnreadableStorage(f"{kind}:// cannot be used as [compute] storage here: {why}") from None
     return system, str(path).rstrip("/")
 
 

@@ -49,7 +49,7 @@ class DamagedDataset(MaskedLarkError):
 
 
 class UnreadableStorage(MaskedLarkError):
-    """The helper or a worker cannot read where datasets are to be kept."""
+    """The storage of datasets cannot be used, or a worker cannot read it. Found at the start."""
 
 
 class NoKeys(BadKeyFile):

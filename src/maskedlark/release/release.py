@@ -397,7 +397,7 @@ def _noised(
             assert share.shape == (len(table.rows), column.width), "a function returns what it planned"
             assert len(table.rows) == 1 or not job.is_hidden, "whether a row is there would tell"
             columns.append(_with_noise(job, column, share[kept], seed_of(number, place)))
-        yield AnswerTable([table.rows[row] for row in kept.tolist()], columns)
+        yield AnswerTable(list(table.taken(kept).rows), columns)
 
 
 def _with_noise(job: _Job, column: Column, share: FieldArray, seed: bytes) -> FieldArray:

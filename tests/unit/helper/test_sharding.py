@@ -19,11 +19,12 @@ from maskedlark.helper import chunk_file, columns, sharding
 from maskedlark.helper.chunk_file import KeptRecords
 from maskedlark.helper.columns import ENTRIES, Contents
 from maskedlark.helper.dataset_files import DatasetFiles, LocalFiles, SealedFiles, key_of
-from maskedlark.helper.errors import DamagedDataset
+from maskedlark.helper.errors import DamagedDataset, UnreadableStorage
 from maskedlark.helper.ids import names
 from maskedlark.helper.ingest import SentChunk, open_chunk
 from maskedlark.helper.sharding import Range, RangeWriter, Sorting, sort_range
 from maskedlark.randomness import SystemRandomness
+from maskedlark.storage.errors import StorageUnavailable
 from maskedlark.wire import batch
 from maskedlark.wire.acceptance import Terms
 from maskedlark.wire.batch import Envelope
@@ -295,3 +296,25 @@ def test_sealed_files_tell_nothing_and_stay_where_they_are(tmp_path):
     assert pickle.loads(pickle.dumps(files)) == files, "workers find it"
     assert "secret" not in repr(files)
     assert key_of(b"secret").hex() not in repr(files)
+
+
+@pytest.mark.parametrize(("url", "said"), [("s3://bucket/x", "s3fs"), ("nothing://x", "nothing")])
+def test_storage_that_cannot_be_used_says_why(url, said):
+    with pytest.raises(UnreadableStorage, match=said):
+        SealedFiles(url, key_of(b"secret")).make()
+
+
+def test_storage_that_is_away_is_not_taken_for_damage(tmp_path, monkeypatch):
+    files = SealedFiles(f"file://{tmp_path}", key_of(b"secret"))
+    stored = columns.write(files, "0.ids", np.zeros(3), "|u1")
+
+    def away(*_):
+        raise PermissionError(13, "not now")
+
+    monkeypatch.setattr("fsspec.implementations.local.LocalFileSystem.cat_file", away)
+    with pytest.raises(StorageUnavailable, match="try again"):
+        columns.read(files, "0.ids", stored)
+    monkeypatch.undo()
+    (tmp_path / "0.ids").unlink()
+    with pytest.raises(DamagedDataset):
+        columns.read(files, "0.ids", stored)
