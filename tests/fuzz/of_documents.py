@@ -142,6 +142,8 @@ _EXPLANATION = json.dumps(
     {
         "function": "sums",
         "records": 60,
+        "shards": 2,
+        "stored_bytes": 4000,
         "k": 50,
         "helpers": 2,
         "mechanism": "laplace",

@@ -124,7 +124,7 @@ def _sessions() -> list[Decoder]:
         Decoder(
             "records by model",
             ("adserver.remote_helper._read",),
-            (b'{"records": {"clicks": 60, "basket": 7}, "free_slot": 40}',),
+            (_COUNTS,),
             partial(remote_helper._read, messages.RecordCounts, "a count"),
             (StrangeAnswer,),
         ),
@@ -202,6 +202,8 @@ def _checks() -> list[Decoder]:
 
 
 _SEED_ERRORS = (BadSeed, BadReceipt, CannotOpen)
+
+_COUNTS = b'{"records": {"clicks": 60}, "shards": 2, "stored_bytes": {"clicks": 9}, "free_slot": 40}'
 
 
 def decoders() -> list[Decoder]:

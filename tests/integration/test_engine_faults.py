@@ -18,9 +18,9 @@ import pytest
 from maskedlark.compute.settings import open_engine
 from maskedlark.helper import service
 from tests.integration import engine_life
+from tests.integration.engine_fixtures import LONG, cluster, compute, copied, expected, prepared
 from tests.integration.engine_life import Answers
 from tests.integration.faults import FaultyEngine
-from tests.integration.test_engines import LONG, cluster, compute, copied, expected, prepared
 from tests.unit.compute.ray_nodes import ROOT, RayNodes, ray_nodes
 
 __all__ = ["cluster", "copied", "expected", "prepared"]

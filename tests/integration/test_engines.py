@@ -1,64 +1,19 @@
 """The same requests give the same bytes and receipts from every engine, database and storage."""
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from maskedlark.wire.datasets import ChunkAnswer, Frozen
 from tests.integration import engine_life
-from tests.integration.engine_life import CHUNKS, EACH, QUERIES, SHARD_BYTES, STEPS, Answers
-from tests.unit.compute.ray_nodes import RayNodes, ray_nodes
+from tests.integration.engine_fixtures import LONG, cluster, compute, copied, expected, prepared, three_nodes
+from tests.integration.engine_life import CHUNKS, EACH, QUERIES, STEPS
+
+__all__ = ["cluster", "copied", "expected", "prepared", "three_nodes"]
 
 WHOLE = 64 << 20
 """So that a dataset is one shard."""
-
-
-@pytest.fixture(scope="module")
-def prepared(tmp_path_factory) -> Path:
-    folder: Path = tmp_path_factory.mktemp("prepared") / "life"
-    engine_life.prepare(folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def expected(prepared, tmp_path_factory) -> Answers:
-    """Of the engine that all others must equal."""
-    folder = tmp_path_factory.mktemp("serial") / "life"
-    shutil.copytree(prepared, folder)
-    return engine_life.led(folder, {"engine": "serial", "shard_bytes": SHARD_BYTES})
-
-
-@pytest.fixture
-def copied(prepared: Path, tmp_path: Path) -> Path:
-    shutil.copytree(prepared, tmp_path / "life")
-    return tmp_path / "life"
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[RayNodes]:
-    with ray_nodes(1, cpus=4) as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
-def three_nodes() -> Iterator[RayNodes]:
-    with ray_nodes(3, cpus=2) as made:
-        yield made
-
-
-def compute(request: pytest.FixtureRequest, named: str, **changes: Any) -> dict[str, Any]:
-    """The settings of an engine that is named like `local-2`, or `ray-4 three_nodes`."""
-    name, _, nodes = named.partition(" ")
-    engine, _, workers = name.partition("-")
-    given = {"engine": engine, "workers": int(workers or 1), "shard_bytes": SHARD_BYTES} | changes
-    if engine == "ray":
-        cluster: RayNodes = request.getfixturevalue(nodes or "cluster")
-        request.getfixturevalue("monkeypatch").setenv("RAY_AUTH_TOKEN", cluster.token)
-        given["address"] = cluster.address
-    return given
 
 
 def shards(folder: Path) -> int:
@@ -78,7 +33,6 @@ def test_a_life_is_what_it_seems(expected):
     assert len({expected[name] for name in asked}) == len(asked)
 
 
-LONG = pytest.mark.long
 ENGINES = [
     "serial",
     "local-2",

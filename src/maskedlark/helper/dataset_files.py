@@ -248,7 +248,7 @@ def _system(url: str) -> tuple[fsspec.AbstractFileSystem, str]:
         kind = url.partition("://")[0]
         # Not whatever it says of the URL, which may hold a password.
         why = str(error) if isinstance(error, ImportError) else "fsspec does not know it"
-        raise UnreadableStorage(f"[compute] storage: {kind}:// cannot be used here: {why}") from None
+        raise UnreadableStorage(f"{kind}:// cannot be used as [compute] storage here: {why}") from None
     return system, str(path).rstrip("/")
 
 

@@ -50,7 +50,7 @@ def on(made: RayNodes, monkeypatch: pytest.MonkeyPatch, **changes: str | int) ->
         ({"engine": "ray", "address": "127.0.0.1:1"}, "ClusterAway: nothing answers at 127.0.0.1:1"),
         (
             {"storage": "nosuch://bucket", "workers": 1},
-            "UnreadableStorage: [compute] storage: nosuch://",
+            "UnreadableStorage: nosuch:// cannot be used",
         ),
         ({"storage": "/a/folder", "workers": 1}, "storage: "),
         ({"storage": "memory://datasets", "workers": 2}, "UnreadableStorage: 2 of 2 workers cannot read"),
