@@ -26,6 +26,7 @@ import numpy as np
 import uvicorn
 
 from benches.timing import seconds
+from maskedlark.adserver.sending import IN_FLIGHT
 from maskedlark.clock import SystemClock, hour_of
 from maskedlark.core import field, sharing, validity
 from maskedlark.core.purpose import Purpose
@@ -67,8 +68,6 @@ PLACE = 1
 NAME, ORIGIN, TAG = f"helper-{PLACE}", "ads.example", "ConversionModel11005"
 CHUNKS, ROUNDS = 10, 7
 MILLION = 1_000_000
-IN_FLIGHT = 3
-"""Chunks on their way at a time, so that the helper never waits for the sender."""
 SAMPLE_S = 0.1
 DAY_S = 86_400
 CHECK_SECRET = HELPER_KEYS[0].derive(CHECK_LABEL)

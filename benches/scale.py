@@ -18,7 +18,6 @@ import numpy as np
 
 from benches import scale_groupby
 from benches.ingest import (
-    IN_FLIGHT,
     MILLION,
     TAG,
     Chunk,
@@ -31,6 +30,7 @@ from benches.ingest import (
 )
 from benches.scale_groupby import engine_pids, rss_mb, write_shard
 from benches.timing import seconds
+from maskedlark.adserver.sending import IN_FLIGHT
 from maskedlark.compute.local import LocalEngine
 from maskedlark.core import field
 from maskedlark.core.purpose import Purpose
