@@ -397,6 +397,12 @@ class Peak:
     def __init__(self) -> None:
         self.sampled = self.processes = 0
         self._high: dict[int, int] = {}
+        self._own: dict[int, int] = {}
+
+    @property
+    def each_mb(self) -> list[int]:
+        """The most of each process, the first first, as was seen: without what it maps from files."""
+        return [size >> 20 for _, size in sorted(self._own.items())]
 
     @property
     def high_water(self) -> int:
@@ -411,6 +417,8 @@ class Peak:
             status = _status(each)
             resident += status.get("VmRSS", 0)
             self._high[each] = max(self._high.get(each, 0), status.get("VmHWM", 0))
+            own = status.get("RssAnon", 0) + status.get("RssShmem", 0)
+            self._own[each] = max(self._own.get(each, 0), own)
         self.sampled, self.processes = max(self.sampled, resident), max(self.processes, len(family))
 
 
@@ -447,7 +455,7 @@ def _status(pid: int) -> dict[str, int]:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:
         return {}
-    pairs = [line.split()[:2] for line in lines if line.startswith("Vm")]
+    pairs = [line.split()[:2] for line in lines if line.startswith(("Vm", "Rss"))]
     return {name.rstrip(":"): int(size) * 1024 for name, size in pairs}
 
 

@@ -28,7 +28,7 @@ from benches.ingest import (
     send_dataset,
     watched,
 )
-from benches.scale_groupby import engine_pids, rss_mb, write_shard
+from benches.scale_groupby import write_shard
 from benches.timing import seconds
 from maskedlark.adserver.sending import IN_FLIGHT
 from maskedlark.compute.local import LocalEngine
@@ -75,23 +75,23 @@ def _training(progress: Callable[[str], None]) -> dict[str, object]:
         batches = Batches(Sampling(kind="poisson", rate=BATCH / RECORDS), TAG, [bytes(32)], [0], [RECORDS])
         step = _gradient()
         rng, took = SystemRandomness(), []
-        for number in range(ROUNDS + 1):
-            progress(f"step {number} of {ROUNDS}")
-            start = time.perf_counter()
-            rows = batches.work(number).cut([shards], rng)
-            step.tables(compute(engine, Computation(step), rows), 1)
-            took.append(time.perf_counter() - start)
-        progress("moments of all")
-        question, every = _moments(), [ShardRows(shard) for shard in shards]
-        moments_s = seconds(lambda: question.tables(compute(engine, Computation(question), every), 1))
-        memory = [rss_mb(pid) for pid in engine_pids()]
+        with watched(os.getpid()) as peak:
+            for number in range(ROUNDS + 1):
+                progress(f"step {number} of {ROUNDS}")
+                start = time.perf_counter()
+                rows = batches.work(number).cut([shards], rng)
+                step.tables(compute(engine, Computation(step), rows), 1)
+                took.append(time.perf_counter() - start)
+            progress("moments of all")
+            question, every = _moments(), [ShardRows(shard) for shard in shards]
+            moments_s = seconds(lambda: question.tables(compute(engine, Computation(question), every), 1))
     return {
         "step_network": "100-128-64-1",
         "step_batch": BATCH,
         "step_s": round(sorted(took[1:])[ROUNDS // 2], 3),
         "first_step_s": round(took[0], 3),
         "moments_all_s": round(moments_s, 2),
-        "training_rss_mb": memory,
+        "training_peak_mb": peak.each_mb,
     }
 
 
@@ -156,14 +156,14 @@ def _ingest(progress: Callable[[str], None]) -> dict[str, object]:
                         took[engine] = seconds(
                             lambda: send_dataset(document, helper, "million", iter(chunks), threads)  # noqa: B023
                         )
-                    cpu[engine], memory[engine] = time.process_time() - before, peak.sampled >> 20
+                    cpu[engine], memory[engine] = time.process_time() - before, peak.each_mb
     return {
         "reports": len(chunks) * PARTS,
         "ingest_s": {engine: round(each, 1) for engine, each in took.items()},
         "two_over_one": round(took["one"] / took["two"], 3),
         "ray_over_local": round(took["two"] / took["ray"], 3),
         "sender_cpu_s": {engine: round(each, 1) for engine, each in cpu.items()},
-        "ingest_rss_mb": memory,
+        "ingest_peak_mb": memory,
     }
 
 

@@ -5,7 +5,6 @@ is its fastest; as texts it takes twice the time. Both give keys, sizes and sums
 """
 
 import json
-import multiprocessing
 import os
 import statistics
 import tempfile
@@ -18,6 +17,7 @@ import duckdb
 import numpy as np
 import pandas as pd
 
+from benches.ingest import watched
 from benches.timing import seconds, side_by_side
 from maskedlark.compute.engine import Engine, SerialEngine
 from maskedlark.compute.local import LocalEngine
@@ -30,7 +30,7 @@ from maskedlark.helper import columns
 from maskedlark.helper.columns import Contents, ShardContents
 from maskedlark.helper.dataset_files import LocalFiles
 from maskedlark.helper.shards import FrozenDataset
-from maskedlark.release.shards import Computation, ShardRows, compute
+from maskedlark.release.shards import Computation, ShardRows, compute_counted
 from tests.unit.parameters.cases import make
 
 RECORDS, KEYS, SHARDS, ROUNDS = 10_000_000, 1_000_000, 10, 7
@@ -56,10 +56,10 @@ def measure(progress: Callable[[str], None]) -> dict[str, object]:
         made.peer.execute("SET threads = 2")
         with closing(LocalEngine(2)) as engine:
             check(ask(engine, made, query), made)
-            two_s, duckdb_two_s, two_ratio = side_by_side(
-                lambda: ask(engine, made, query), made.ask_peer, ROUNDS
-            )
-            memory = [rss_mb(pid) for pid in engine_pids()]
+            with watched(os.getpid()) as peak:
+                two_s, duckdb_two_s, two_ratio = side_by_side(
+                    lambda: ask(engine, made, query), made.ask_peer, ROUNDS
+                )
         texts_s = _texts(made)
     return {
         "records": RECORDS,
@@ -73,7 +73,7 @@ def measure(progress: Callable[[str], None]) -> dict[str, object]:
         "two_cores_duckdb_ms": round(duckdb_two_s * 1e3),
         "groupby_ratio": round(two_ratio, 3),
         "two_cores_duckdb_texts_ms": round(texts_s * 1e3),
-        "groupby_worker_rss_mb": memory,
+        "groupby_peak_mb": peak.each_mb,
     }
 
 
@@ -157,19 +157,8 @@ def check(table: Table, made: Columns) -> None:
 def ask(engine: Engine, made: Columns, query: Query) -> Table:
     """The query as a helper computes it: every worker adds up its shards."""
     rows = [ShardRows(shard) for shard in made.dataset.shards(None)]
-    (table,) = query.tables(compute(engine, Computation(query), rows), 1)
+    (table,) = query.tables(compute_counted(engine, Computation(query), rows), 1)
     return table
-
-
-def engine_pids() -> list[int]:
-    """This process and its workers."""
-    return [os.getpid(), *(int(child.pid or 0) for child in multiprocessing.active_children())]
-
-
-def rss_mb(pid: int) -> int:
-    """The most memory that a process has had, without what it maps from files."""
-    status = Path(f"/proc/{pid}/status").read_text().split()
-    return int(status[status.index("RssAnon:") + 1]) >> 10
 
 
 def _names() -> tuple[str, ...]:

@@ -100,7 +100,7 @@ def measure(progress: Callable[[str], None]) -> dict[str, object]:
         os.sched_setaffinity(0, cores)
 
 
-class Found(NamedTuple):
+class LoopTimes(NamedTuple):
     """Both loops at one batch size. Milliseconds and bytes are those of a step."""
 
     multiplier: float
@@ -124,7 +124,7 @@ class Race(NamedTuple):
     """What was found at every batch size, and what it took to bring the data there."""
 
     case: Case
-    found: Mapping[int, Found]
+    found: Mapping[int, LoopTimes]
     upload_bytes: int
     """To and from all helpers, once for all epochs."""
 
@@ -153,7 +153,7 @@ def race(name: str, case: Case, progress: Callable[[str], None], rounds: int = R
 def _figures(raced: Race) -> dict[str, object]:
     case, found, uploaded = raced
 
-    def by_size(figure: Callable[[int, Found], float]) -> dict[str, float]:
+    def by_size(figure: Callable[[int, LoopTimes], float]) -> dict[str, float]:
         return {str(size): round(figure(size, each), 2) for size, each in found.items()}
 
     return {
@@ -186,7 +186,7 @@ class _Turn(NamedTuple):
 
 def _race(
     case: Case, size: int, client: Client, records: TrainingRecords, traffic: "_Traffic", rounds: int
-) -> Found:
+) -> LoopTimes:
     """Both loops in turns, at one batch size."""
     steps = WARM_UP + rounds * case.round
     over_http, in_memory = (_begin(case, size, client, steps) for _ in range(2))
@@ -201,7 +201,7 @@ def _race(
     theirs.close()
     ours.close()
     low, middle, high = statistics.quantiles((turn.http / turn.memory for turn in turns), n=4)
-    return Found(
+    return LoopTimes(
         middle,
         (high - low) / 2,
         statistics.median(turn.http / turn.memory_loop for turn in turns),

@@ -21,15 +21,17 @@ def needs(rows: int, batch: int, steps: int, epsilon: float, partitioned: bool =
 @cache
 def costs(rows: int, batch: int, steps: int, epsilon: float, partitioned: bool = False) -> Found:
     """The least noise at that ε, and both figures: the ad server alone, and with all helpers but one."""
-    found = course(rows, batch, steps, epsilon, partitioned)
+    charge = session_charge(rows, batch, steps, epsilon, partitioned)
     return {
-        "noise": found.noise,
-        "adserver_epsilon": adserver_epsilon(found),
-        "coalition_epsilon": coalition_epsilon(found),
+        "noise": charge.noise,
+        "adserver_epsilon": adserver_epsilon(charge),
+        "coalition_epsilon": coalition_epsilon(charge),
     }
 
 
-def course(rows: int, batch: int, steps: int, epsilon: float, partitioned: bool = False) -> SessionCharge:
+def session_charge(
+    rows: int, batch: int, steps: int, epsilon: float, partitioned: bool = False
+) -> SessionCharge:
     """What is charged: Poisson batches by what the ad server learns; a partition is the same for both."""
     rate, used = (1.0, -(-steps // -(-rows // batch))) if partitioned else (batch / rows, steps)
     noise = noise_for_session("gaussian", rate, used, DELTA, epsilon)

@@ -227,7 +227,7 @@ def _batches(run: Run, seeds: Seeds, records: int) -> Iterator[Rows]:
     for number in range(run.steps):
         if number % epoch == 0:
             parts = batches.partition(seeds.batches, TAG, seeds.first + number, epoch, records)
-        yield parts[number % epoch]
+        yield np.flatnonzero(parts == number % epoch)
 
 
 def drawn_gaussian(asked: GradientQuery, run: Run, rng: np.random.Generator) -> NDArray[np.float64]:

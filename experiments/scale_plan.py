@@ -1,4 +1,4 @@
-"""The plan on paper: from measured costs to cores, hours and bytes for ever more reports a day.
+"""The plan on paper: from measured costs to cores, hours, bytes and money for ever more reports a day.
 
 `python -m experiments.scale_plan` prints the tables of docs/SCALE.md. Times per record are those of
 docs/SPEED.md; sizes and limits are the code's own. Nothing is measured here.
@@ -11,10 +11,10 @@ import numpy as np
 
 from maskedlark.core.batches import room
 from maskedlark.core.declared import Bytes, Model
-from maskedlark.helper.sharding import SAMPLED, row_bytes
+from maskedlark.helper.sharding import HELD_BYTES, SAMPLED, row_bytes
 from maskedlark.release.messages import MAX_DATASETS
 from maskedlark.wire.datasets import MAX_CHUNKS, PARTS
-from maskedlark.wire.report import ReportLayout
+from maskedlark.wire.report import HEAD_BYTES, ReportLayout
 
 DAYS = (10**7, 10**9, 10**11)
 """Reports a day."""
@@ -36,6 +36,10 @@ GROUP_S = 18.5e-3 / 1e6
 STEP_S, STEP_GPU_S = 69e-3 / 1000, 6.3e-3 / 50_000
 """`gradient` and `gpu`: a record of a step of 784-500-10, one core, and one H200."""
 
+CORE_HOUR, GB_MONTH, GPU_HOUR = 0.04, 0.023, 4.0
+"""Dollars. Assumed, about what large providers list: a core of a machine with 4 GB for each, storage in a
+bucket, an H200. Traffic, databases and people are not in it."""
+
 MODEL = Model("m", (Bytes(100),), checked=True)
 """The reports of `ingest`: 100 bytes of features, a binary label, checked."""
 LAYOUT = ReportLayout("ads.example", bytes(32), ("helper-0", "helper-1"), (MODEL,))
@@ -48,6 +52,10 @@ def plan(reports: int) -> dict[str, str]:
     mean, rate, size = reports / 86_400, BATCH / reports, reports // shards
     worked = shards * room(rate, size)
     accepting, ingesting = reports * UPLOAD_S / 3600, reports * INGEST_S / 3600
+    training, on_gpu = (STEPS * worked * each / 3600 for each in (STEP_S, STEP_GPU_S))
+    datasets = -(-reports // min(MAX_RECORDS, MAX_CHUNKS * PARTS))
+    pieces = datasets * -(-reports * (ROW + HEAD_BYTES) // datasets // HELD_BYTES) * -(-shards // datasets)
+    kept = LIFETIME_DAYS * reports
     return {
         "reports a second, mean and busiest hour": f"{_short(mean)}, {_short(PEAK * mean)}",
         "ad server: accepting, core-hours": _short(accepting),
@@ -61,14 +69,21 @@ def plan(reports: int) -> dict[str, str]:
         f"helper: the lock on ids, busy in these {INGEST_HOURS} h": f"{_short(100 * claiming(reports))} %",
         f"helper: ids seen in {LIFETIME_DAYS} days, in every process": _bytes(16 * reports * LIFETIME_DAYS),
         "helper: columns of a day": _bytes(reports * ROW),
-        "datasets a day, at least": f"{-(-reports // min(MAX_RECORDS, MAX_CHUNKS * PARTS)):,}",
+        "datasets a day, at least": f"{datasets:,}",
         "shards of 64 MiB a day": f"{shards:,}",
+        "pieces written while freezing a day, a file each": f"{_short(pieces)}",
         "releases to ask about a day, at least": f"{-(-reports // MAX_RECORDS):,}",
         "sums by group over the day, core-seconds": _short(reports * GROUP_S),
         f"a step over {BATCH:,}: rows computed, with padding": _short(worked),
-        f"{STEPS} steps of 784-500-10: core-hours": _short(STEPS * worked * STEP_S / 3600),
-        f"{STEPS} steps of 784-500-10: H200-minutes": _short(STEPS * worked * STEP_GPU_S / 60),
+        f"{STEPS} steps of 784-500-10: core-hours": _short(training),
+        f"{STEPS} steps of 784-500-10: H200-minutes": _short(60 * on_gpu),
         "memory of a session at the helper": _bytes(4 * reports),
+        "ad server: cores and disk, a day": _dollars(accepting * CORE_HOUR + _disk(kept * LAYOUT.size)),
+        "helper: cores and disk without training, a day": _dollars(
+            (ingesting + reports * GROUP_S / 3600) * CORE_HOUR + _disk(kept * (ROW + 16))
+        ),
+        "helper: the training, on cores or on a GPU": f"{_dollars(training * CORE_HOUR)}, "
+        f"{_dollars(on_gpu * GPU_HOUR)}",
     }
 
 
@@ -123,6 +138,15 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def _machines(cores: float) -> str:
     return f"{math.ceil(cores / CORES):,}"
+
+
+def _disk(size: float) -> float:
+    """Dollars for so many bytes, for a day."""
+    return size / 1e9 * GB_MONTH / 30
+
+
+def _dollars(number: float) -> str:
+    return f"$ {_short(number)}" if number >= 0.01 else "under $ 0.01"
 
 
 def _short(number: float) -> str:

@@ -1,6 +1,7 @@
 """Fixtures that every test may name, and settings that hold for all."""
 
 import gc
+import os
 from collections.abc import Generator
 
 import pytest
@@ -49,18 +50,21 @@ def pytest_collection() -> Generator[None, object, object]:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Of what was selected, the longest come first in each half: each of two processes begins with one half.
+    """Of what was selected, the longest come first in each part: each process begins with one part.
 
-    Who has ended takes tests from the end of the other's, but never the last two: those should be short.
+    Who has ended takes tests from the end of another's, but never the last two: those should be short.
     """
+    parts = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     modules: dict[str, list[pytest.Item]] = {}
     for item in items:
         modules.setdefault(item.nodeid.split("::")[0].removeprefix("tests/"), []).append(item)
     long = [modules.pop(name, []) for name in LONGEST]
     apart = modules.pop(APART, [])
-    first, second = (
-        [item for module in long[place::2] for item in module] + apart[place::2] for place in (0, 1)
-    )
     others = [item for module in modules.values() for item in module]
-    middle = max(0, len(items) // 2 - len(first))
-    items[:] = [*first, *others[:middle], *second, *others[middle:]]
+    size, ordered = len(items) // parts, []
+    for place in range(parts):
+        ordered += [item for module in long[place::parts] for item in module] + apart[place::parts]
+        fill = (place + 1) * size - len(ordered) if place + 1 < parts else len(others)
+        ordered += others[: max(0, fill)]
+        del others[: max(0, fill)]
+    items[:] = ordered

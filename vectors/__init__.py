@@ -1,7 +1,8 @@
 """Test vectors: the contract for clients in every language. Those of a published version never change.
 
     python -m vectors.generate      makes v2/*.json again, from fixed randomness: the same each time
-    python -m vectors.of_helpers    makes batches, answer-masks, moments, cells and check-messages again
+    python -m vectors.of_helpers    makes again what helpers share: batches, answer-masks, moments, cells,
+                                    check-keys and check-messages
 
 docs/PROTOCOL.md says what is in each file.
 

@@ -30,7 +30,7 @@ def vectors() -> Vectors:
     for name in ("two helpers, checked", "three helpers, checked"):
         document = documents.documents()[name]
         checks = _checks(name, document)
-        messages = [check_messages.sign(each, _signer(document, each.place)) for each in checks]
+        messages = [check_messages.sign(each, signer_of(document, each.place)) for each in checks]
         found += [_vector(name, document, each.place, messages[each.place], each) for each in checks]
     return [
         *found,
@@ -46,18 +46,20 @@ def _checks(name: str, document: Document) -> list[Checks]:
     rest = [sum(int(own[row, 1]) for own in numbers[1:]) for row in range(ROWS)]
     for row in range(ROWS):
         numbers[0][row, 1] = (f[row] * (f[row] - 1) - rest[row] + (row == INVALID)) % P
-    digest = _key(document).digest
+    digest = key_of(document).digest
     return [
         Checks(place, NOW, document.origin, document.digest, digest, ids, own)
         for place, own in enumerate(numbers)
     ]
 
 
-def _key(document: Document) -> check_keys.CheckKey:
+def key_of(document: Document) -> check_keys.CheckKey:
+    """The check key, as the document's first helper derives it."""
     return check_keys.derive(documents.identity(document.helpers[0].name).derive(CHECK_LABEL), document)
 
 
-def _signer(document: Document, place: int) -> tuple[SigningKey, SignedCertificate]:
+def signer_of(document: Document, place: int) -> tuple[SigningKey, SignedCertificate]:
+    """The key that a helper signs with, and its certificate."""
     name = document.helpers[place].name
     key = SigningKey(FixedRandomness(f"receipt key of {name}".encode()).bytes(32))
     public = key.verifying.public.hex()
@@ -67,7 +69,7 @@ def _signer(document: Document, place: int) -> tuple[SigningKey, SignedCertifica
 
 def _bad(document: Document, checks: list[Checks]) -> Iterator[tuple[bytes, str]]:
     """What a relay or a helper may make of helper 1's message."""
-    own, signer = checks[1], _signer(document, 1)
+    own, signer = checks[1], signer_of(document, 1)
     message = check_messages.sign(own, signer)
     signed = SignedChecks.decode(message)
     body = signed.body
@@ -79,7 +81,7 @@ def _bad(document: Document, checks: list[Checks]) -> Iterator[tuple[bytes, str]
         replace(own, key_digest=bytes(32)),
     ):
         yield check_messages.sign(changed, signer), "BadChecks"
-    yield check_messages.sign(own, _signer(document, 2)), "BadChecks"
+    yield check_messages.sign(own, signer_of(document, 2)), "BadChecks"
     yield replace(signed, body=body[:-1] + bytes([body[-1] ^ 1])).encode(), "BadChecks"
     yield _again(body[:-8] + field.P.to_bytes(8, "little"), signer), "NotInField"
     yield _again(body[:-32] + body[-64:-32], signer), "DuplicateId"
@@ -106,7 +108,7 @@ def _vector(
     error: str | None = None,
 ) -> dict[str, Any]:
     rows = [] if checks is None else [own.tobytes().hex() for own in checks.ids]
-    key = _key(document)
+    key = key_of(document)
     return {
         "document": name,
         "place": place,

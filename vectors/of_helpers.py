@@ -27,7 +27,7 @@ from maskedlark.functions.function import Part
 from maskedlark.functions.moments import MomentsQuery
 from maskedlark.randomness import FixedRandomness
 from maskedlark.release import zero_sum
-from vectors import SECOND, check_messages, written
+from vectors import SECOND, check_keys, check_messages, written
 from vectors.good import Vectors
 
 SEED = bytes(range(32))
@@ -57,7 +57,8 @@ def drawn() -> Vectors:
         given = {"seed": SEED.hex(), "tag": "m", "share": share, "records": records}
         vectors.append({"kind": "held out", **given, "rows": out})
     for slot, count, records in ((0, 4, 22), (4, 4, 22), (0, 1, 3)):
-        parts = [each.tolist() for each in batches.partition(SEED, "m", slot, count, records)]
+        place = batches.partition(SEED, "m", slot, count, records)
+        parts = [np.flatnonzero(place == number).tolist() for number in range(count)]
         given = {"seed": SEED.hex(), "tag": "m", "slot": slot, "records": records}
         vectors.append({"kind": "partition", **given, "batches": parts})
     return vectors
@@ -244,6 +245,7 @@ FILES: dict[str, Callable[[], Vectors]] = {
     "answer-masks": masks,
     "moments": moments,
     "cells": cells,
+    "check-keys": check_keys.vectors,
     "check-messages": check_messages.vectors,
 }
 

@@ -48,11 +48,17 @@ def table(data: bytes) -> dict[str, list[str]]:
 def split(columns: Table, seed: int = SPLIT_SEED) -> Split:
     """Rows to train with and to test with, encoded by what the former have."""
     bought = np.array([value == "TRUE" for value in columns[LABEL]], np.int64)
-    order = np.random.default_rng(seed).permutation(len(bought))
-    train, test = np.split(order, [int(TRAINED * len(order))])
+    train, test = parts(len(bought), seed)
     encoder = Encoder.fit(_some(columns, train), leave_out=[LABEL])
     rows = encoder.encode(columns)
     return Split(rows[train], bought[train], rows[test], bought[test])
+
+
+def parts(rows: int, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The places of rows to train with, and of those to test with."""
+    order = np.random.default_rng(seed).permutation(rows)
+    train, test = np.split(order, [int(TRAINED * rows)])
+    return train, test
 
 
 def _some(columns: Table, rows: NDArray[np.int64]) -> dict[str, list[str]]:

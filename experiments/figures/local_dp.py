@@ -87,7 +87,7 @@ def _seeds(dataset: str, series: str, size: Size) -> range:
 
 
 def as_run(job: Job) -> Found:
-    """Noise without bounds on features as the authors had them, drawn once a record; in plain floats."""
+    """Noise without bounds on features as the authors had them, drawn once per record; in plain floats."""
     x, labels, tested, truth = _as_the_authors(job)
     rng = np.random.default_rng([job.seed, 3])
     noisy = x + rng.laplace(0.0, 10.0**-job.x * float(job.settings["noise_scale"]), x.shape).astype(

@@ -39,7 +39,7 @@ def text(rows: Sequence[Row]) -> str:
     return "\n\n".join([*parts, *(_over_http(row) for row in rows if row.series == HTTP)])
 
 
-_ABOUT = """Laplace noise on every feature in the browser, drawn once a record. Gradients are clipped, and
+_ABOUT = """Laplace noise on every feature in the browser, drawn once per record. Gradients are clipped, and
 nothing is added to them; the rows to test with are clean, but for the last column, where they have the
 browsers' noise too, as a model that is asked in the browser would see them. **What it protects:** one feature
 of one record. All features of a record together have d times the ε of one, by composition: the second column,

@@ -15,27 +15,37 @@ from experiments import drawing, log_axes
 from experiments import rows as tables
 from experiments.figures import accounted
 from experiments.figures.accounted_run import MASKED, OPACUS, PARTITIONED, TASKS
+from experiments.figures.one_release_checked import (
+    CELLS,
+    CHOSEN,
+    CLEAR,
+    HELD_OUT,
+    LEARNT,
+    LINEAR,
+    RANDOMISED,
+    REFINED,
+    STUDENT,
+    UNFITTED,
+)
+from experiments.figures.one_release_choices import OF_CELLS
 from experiments.figures.one_release_run import (
     MNIST,
     SHOPPERS,
     cells,
+    chosen,
+    chosen_alone,
     clear,
+    held_out,
+    held_out_alone,
     learnt,
     learnt_alone,
     linear,
     over_http,
     randomised,
+    refined,
+    unfitted,
 )
-from experiments.figures.one_release_told import (
-    CELLS,
-    CLEAR,
-    LEARNT,
-    LINEAR,
-    ON_HTTP,
-    RANDOMISED,
-    STUDENT,
-    text,
-)
+from experiments.figures.one_release_told import ON_HTTP, text
 from experiments.jobs import Job
 from experiments.rows import Row
 from experiments.size import Size
@@ -44,8 +54,9 @@ __all__ = ["NAME", "TITLE", "draw", "jobs", "text"]
 NAME = "one_release"
 TITLE = "One release, then a model for nothing"
 EPSILONS = (0.25, 0.5, 1.0, 2.0, 4.0)
-IMAGES = (0.1, 0.25, 1.0)
-IMAGES_LINEAR, IMAGES_LEARNT, IMAGES_RANDOMISED = (1.0,), (0.25,), (1.0, 4.0)
+IMAGES = (0.1, 0.25, 0.5, 1.0, 2.0)
+IMAGES_LINEAR, IMAGES_LEARNT, IMAGES_RANDOMISED = (0.25, 1.0, 2.0), (0.25,), (1.0, 4.0)
+TABLE_LEARNT, REFINING, CHECKED = (0.5, 1.0), (0.25, 1.0), (0.5, 1.0, 2.0)
 SEEDS = {MNIST: 5, SHOPPERS: 8}
 _SERVED = {MNIST: (CELLS, 0.25, 120), SHOPPERS: (LINEAR, 1.0, 30)}
 """What is asked over HTTP too: the series, its ε, and seconds."""
@@ -57,11 +68,14 @@ def jobs(size: Size) -> Sequence[Job]:
         (MNIST, LINEAR, IMAGES_LINEAR, linear, 40),
         (MNIST, CELLS, IMAGES, cells, 25),
         (MNIST, LEARNT, IMAGES_LEARNT, learnt_alone, 60),
+        (MNIST, REFINED, REFINING, refined, 50),
         (MNIST, RANDOMISED, IMAGES_RANDOMISED, randomised, 12),
         (MNIST, STUDENT, (0.0,), clear, 12),
         (SHOPPERS, LINEAR, EPSILONS, linear, 5),
         (SHOPPERS, CLEAR, (0.0,), linear, 5),
         (SHOPPERS, CELLS, EPSILONS, cells, 2),
+        (SHOPPERS, LEARNT, TABLE_LEARNT, learnt_alone, 10),
+        (SHOPPERS, REFINED, REFINING, refined, 4),
         (SHOPPERS, RANDOMISED, EPSILONS, randomised, 1),
         (SHOPPERS, STUDENT, (0.0,), clear, 1),
     ]
@@ -69,10 +83,12 @@ def jobs(size: Size) -> Sequence[Job]:
         Job(dataset, series, epsilon, seed, run, {"epsilon": epsilon}, weight)
         for dataset, series, epsilons, run, weight in asked
         for epsilon in size.pick(epsilons[-1:], epsilons, epsilons)
-        for seed in range(size.pick(1, SEEDS[dataset], SEEDS[dataset]))
+        for seed in range(1 if size is Size.QUICK else SEEDS[dataset])
     ]
     found = [
-        replace(job, together=learnt, group=f"{LEARNT} {job.seed}") if job.series == LEARNT else job
+        replace(job, together=learnt, group=f"{LEARNT} {job.dataset} {job.seed}")
+        if job.series == LEARNT
+        else job
         for job in found
     ]
     served = [
@@ -80,7 +96,31 @@ def jobs(size: Size) -> Sequence[Job]:
         for dataset, (series, epsilon, weight) in _SERVED.items()
         if size is not Size.QUICK or dataset == SHOPPERS
     ]
-    return [*found, *served, *_gradients(size)]
+    return [*found, *([] if size is Size.QUICK else _checks()), *served, *_gradients(size)]
+
+
+def _checks() -> list[Job]:
+    """What hangs on constants that were found with these data in hand: on other rows, and with other ones."""
+    splits = range(1, 1 + SEEDS[SHOPPERS])
+    found = [
+        Job(SHOPPERS, UNFITTED, epsilon, seed, unfitted, {"epsilon": epsilon}, 5)
+        for epsilon in CHECKED
+        for seed in splits
+    ]
+    found += [
+        Job(SHOPPERS, CHOSEN, epsilon, seed, chosen_alone, {"epsilon": epsilon}, 20, together=chosen,
+            group=f"{CHOSEN} {seed}")
+        for epsilon in CHECKED
+        for seed in splits
+    ]  # fmt: skip
+    found += [
+        Job(MNIST, HELD_OUT, epsilon, seed, held_out_alone, {"epsilon": epsilon, "constants": name}, 12,
+            together=held_out, group=f"{HELD_OUT} {epsilon} {seed}")
+        for epsilon in (0.25, 1.0)
+        for seed in range(1)
+        for name in OF_CELLS
+    ]  # fmt: skip
+    return found
 
 
 def _gradients(size: Size) -> list[Job]:

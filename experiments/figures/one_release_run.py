@@ -7,12 +7,15 @@ figure.
 
 import hashlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from experiments.costs import DELTA
 from experiments.data import Split, mnist, shoppers
+from experiments.figures.one_release_choices import OF_CELLS, OF_MAPS, OWN
 from experiments.figures.one_release_students import HIDDEN, boosted, mapped, scores, student
 from experiments.jobs import Found, Job
 from maskedlark.clock import FixedClock
@@ -50,15 +53,21 @@ K = {MOMENTS: 50, CELLS: 20}
 COMPONENTS = 50
 """What browsers report of an image for a linear model: one of 784 pixels and ten classes takes hours."""
 MAPS = {MNIST: "columns", SHOPPERS: "auto"}
-LEARNT, LEARNT_STEPS, LEARNT_EPOCHS = (1024, 64), 1000, 8
+LEARNT, LEARNT_STEPS, LEARNT_EPOCHS = {MNIST: (1024, 64), SHOPPERS: (256, 32)}, 1000, 8
 """The network that learns features, and the student of `examples/pretrain.py`."""
+ROWS, HELD = 25_000, 0.2
+"""Of MNIST's rows to fit with, those that look at constants, and the part of these that is held out."""
 
 
 def linear(job: Job) -> Found:
     """A logistic regression from one release of moments; in the clear if ε is 0."""
+    return fitted(mnist.components(COMPONENTS) if job.dataset == MNIST else load(job), job)
+
+
+def fitted(data: Split, job: Job) -> dict[str, float]:
+    """The same of any rows."""
     from maskedlark.fitting import LogisticRegression  # noqa: PLC0415 - slow to import
 
-    data = mnist.components(COMPONENTS) if job.dataset == MNIST else load(job)
     epsilon = float(job.settings["epsilon"])
     with workflow(data, job.seed, MOMENTS) as client:
         model = LogisticRegression(
@@ -85,7 +94,9 @@ def learnt(group: Sequence[Job]) -> list[Found]:
 
     data = load(group[0])
     torch.manual_seed(group[0].seed)
-    space = pretrain.pretrain(data.features, pretrain.distort_images, LEARNT, LEARNT_STEPS)
+    dataset = group[0].dataset
+    distort = pretrain.distort_table if dataset == SHOPPERS else pretrain.distort_images
+    space = pretrain.pretrain(data.features, distort, LEARNT[dataset], LEARNT_STEPS)
     return [labelled(data, job, space) for job in group]
 
 
@@ -94,23 +105,43 @@ def learnt_alone(job: Job) -> Found:
     return learnt([job])[0]
 
 
-def labelled(data: Split, job: Job, space: "nn.Module | Map | None") -> Found:
+def labelled(data: Split, job: Job, space: "nn.Module | None") -> Found:
     """One release of cells in a space, a student, and how many rows' likeliest label is right."""
+    from maskedlark.fitting import CellLabels  # noqa: PLC0415 - slow to import
+
+    with workflow(data, job.seed, CELLS) as client:
+        made = CellLabels(
+            client,
+            TAG,
+            epsilon=float(job.settings["epsilon"]),
+            space=space or usual(data, job),
+            seed=job.seed,
+        )
+        soft = made.fit(data.features).soft_
+    return taught(data, job, soft, space is not None) | {
+        "noise": made.answered_.noise,
+        "charged": made.answered_.balance.charged_epsilon,
+        "cells": len(made.counts_),
+    }
+
+
+def usual(data: Split, job: Job) -> "Map | None":
+    """The space of cells where none is learnt: of the table a map, of images principal components."""
+    from maskedlark.fitting import maps  # noqa: PLC0415 - slow to import
+
+    names = [f"byte {place}" for place in range(data.features.shape[1])]
+    return maps.fit(data.features, names, "buckets") if job.dataset == SHOPPERS else None
+
+
+def taught(data: Split, job: Job, soft: NDArray[np.float32], distorted: bool) -> dict[str, float]:
+    """What a student makes of soft labels, and how many of them were right."""
     import torch  # noqa: PLC0415 - slow to import
 
     from examples import pretrain  # noqa: PLC0415 - as torch
-    from maskedlark.fitting import CellLabels, maps  # noqa: PLC0415 - as torch
 
     if job.dataset == SHOPPERS:
-        space = maps.fit(
-            data.features, [f"byte {place}" for place in range(data.features.shape[1])], "buckets"
-        )
-    with workflow(data, job.seed, CELLS) as client:
-        made = CellLabels(client, TAG, epsilon=float(job.settings["epsilon"]), space=space, seed=job.seed)
-        soft = made.fit(data.features).soft_
-    if job.dataset == SHOPPERS:
         chances = boosted(data, soft, job.seed)
-    elif space is None:
+    elif not distorted:
         chances = student(data, soft, job.seed)
     else:
         torch.manual_seed(job.seed)
@@ -118,12 +149,81 @@ def labelled(data: Split, job: Job, space: "nn.Module | Map | None") -> Found:
         with torch.inference_mode():
             numbers = torch.tensor(data.test_features).float() / 256
             chances = model(numbers).softmax(dim=1).numpy()
-    return scores(chances, data) | {
-        "noise": made.answered_.noise,
-        "charged": made.answered_.balance.charged_epsilon,
-        "cells": len(made.counts_),
-        "rows_right": 100 * float((soft.argmax(axis=1) == data.labels).mean()),
+    right = 100 * float((soft.argmax(axis=1) == data.labels).mean())
+    return scores(chances, data) | {"rows_right": right}
+
+
+def refined(job: Job) -> Found:
+    """Half of ε, then the other half where the first left doubt, and a student of what both say."""
+    from experiments.figures.one_release_refined import twice  # noqa: PLC0415 - slow to import
+
+    data, half = load(job), float(job.settings["epsilon"]) / 2
+    with workflow(data, job.seed, CELLS) as client:
+        found = twice(client, TAG, data.features, usual(data, job), half, job.seed)
+    return taught(data, job, found.soft, False) | {
+        "noise": found.noise,
+        "charged": found.charged,
+        "cells": found.cells,
+        "second_cells": found.second_cells,
     }
+
+
+def unfitted(job: Job) -> Found:
+    """The linear model of a split, tested on rows that the first split did not fit with either."""
+    data = load(job)
+    tested = shoppers.parts(len(data.labels) + len(data.test_labels), job.seed)[1]
+    first = shoppers.parts(len(data.labels) + len(data.test_labels), shoppers.SPLIT_SEED)[1]
+    new = np.isin(tested, first)
+    fewer = data._replace(test_features=data.test_features[new], test_labels=data.test_labels[new])
+    return fitted(fewer, job) | {"rows": int(new.sum())}
+
+
+def chosen(group: Sequence[Job]) -> list[Found]:
+    """The linear model with constants that a quarter of the rows to fit with chose, once for a split."""
+    from experiments.figures import one_release_constants as constants  # noqa: PLC0415 - slow to import
+
+    data, found = load(group[0]), dict[str, float]()
+    own = constants.part(data, shoppers.TRAINED, group[0].seed)
+    for name, changed in OF_MAPS.items():
+        with constants.of_maps(changed):
+            found[name] = fmean(fitted(own, job)["y"] for job in group)
+    best = max(found, key=found.__getitem__)
+    told: dict[str, Any] = {
+        "constants": best,
+        "best_held_out": found[best],
+        "own_held_out": found[OWN],
+        "worst_held_out": min(found.values()),
+    }
+    with constants.of_maps(OF_MAPS[best]):
+        return [fitted(data, job) | told for job in group]
+
+
+def chosen_alone(job: Job) -> Found:
+    """One point of it."""
+    return chosen([job])[0]
+
+
+def held_out(group: Sequence[Job]) -> list[Found]:
+    """Labels of cells with constants changed one by one, on rows to fit with that were held out."""
+    from experiments.figures import one_release_constants as constants  # noqa: PLC0415 - slow to import
+
+    seed = group[0].seed
+    data = constants.part(load(group[0]).first(ROWS), 1 - HELD, seed)
+    with workflow(data, seed, CELLS) as client:
+        held = constants.Held(data, client, TAG, seed)
+        found = [
+            held.right(
+                constants.Constants(**OF_CELLS[str(job.settings["constants"])]),  # type: ignore[arg-type]
+                float(job.settings["epsilon"]),
+            )
+            for job in group
+        ]
+    return [{"y": held, "rows_right": fitted} for held, fitted in found]
+
+
+def held_out_alone(job: Job) -> Found:
+    """One point of it."""
+    return held_out([job])[0]
 
 
 def over_http(job: Job) -> Found:

@@ -1,16 +1,17 @@
-"""The root of all errors raised on purpose, those that more than one package raises, and their tree.
+"""The root of all errors raised on purpose, those that more than one package raises or handles, and the tree.
 
     MaskedLarkError: AskedBefore, BadBackup, BadChecks, BadConfig, BadEngine, BadKeyFile, BadReceipt,
         BadRequest, BadRun, BadSeed, BadSignature, BelowFloor, BodyCutOff, BodyTooLarge, BodyTooSlow,
         BrokenChain, Busy, CannotServe, ClockLeapt, CorruptCache, DamagedDataset, DatasetChanged,
         DatasetRefused, DecodeError, Expired, FieldOverflow, FolderInUse, HelperAway, HelpersDiffer,
         InexactDevice, InvalidDocument, LedgerBehind, LimitReached, LockHeld, NeedsPandas, NoCheckSecret,
-        NoClone, NoReceiptKey, NoValidKey, NotDeclared, NotMersenne, NotOurs, NotThere, OtherRun,
-        OtherSimulation, OutsidePolicy, ReceiptsMissing, Refused, ReleaseRefused, RequestRefused,
-        RunInUse, ServiceAway, StorageUnavailable, StrangeAnswer, UnknownRequest, UnknownSchema,
-        UnreadableStorage, UnsupportedDatabase, UnusedDatabase, UploadRefused, WeakKey, WorkFailed,
-        WorkersLost, WrongContentType
-    BadEngine: ClusterAway, ClusterTaken, ClusterTooSmall, NotAuthenticated, OtherVersion, RayMissing
+        NoClone, NoReceiptKey, NoValidKey, NotDeclared, NotMersenne, NotOurs, NotThere, OtherFolder,
+        OtherRun, OtherSimulation, OutsidePolicy, ReceiptsMissing, Refused, ReleaseRefused,
+        RequestRefused, RunInUse, ServiceAway, StorageUnavailable, StrangeAnswer, UnknownRequest,
+        UnknownSchema, UnreadableStorage, UnsupportedDatabase, UnusedDatabase, UploadRefused, WeakKey,
+        WorkFailed, WorkersLost, WrongContentType
+    BadEngine: ClusterAway, ClusterTaken, ClusterTooSmall, NotAuthenticated, OtherVersion, RayMissing,
+        UnusableDevice
     BadKeyFile: NoKeys
     BadSeed: BadCheckKey
     BrokenChain: Forked, RolledBack
@@ -42,7 +43,7 @@
     UnsupportedDatabase: AnchorInLedger
     UploadRefused: Conflict, UndeclaredReport, WrongHour, WrongOrigin
 
-The others are defined where they are raised: in the `errors.py` of a package, or in a module itself.
+The others are defined in the lowest package that raises them: in its `errors.py`, or in a module itself.
 A message never holds a secret: no share, mask, label, value or payload byte.
 """
 
@@ -76,22 +77,6 @@ class UnsupportedVersion(DecodeError):
     """The first byte names a version that this package does not speak."""
 
 
-class Truncated(DecodeError):
-    """The message ends before it is complete."""
-
-
-class TrailingBytes(DecodeError):
-    """Bytes follow the end of the message."""
-
-
-class DuplicateId(DecodeError):
-    """A check message that holds a report twice."""
-
-
-class DuplicateKey(DecodeError):
-    """Two payloads are sealed to one key, or a key configuration names a key twice."""
-
-
 class WrongType(DecodeError):
     """A value of another type than the message declares."""
 
@@ -100,52 +85,16 @@ class WrongLength(DecodeError):
     """A message, or something in it, of a length that is not allowed."""
 
 
-class OutOfRange(DecodeError):
-    """A number outside the range that the message allows."""
-
-
 class NotInField(DecodeError):
     """A share that is not an element of F_p: its value is p or more."""
-
-
-class BadPadding(DecodeError):
-    """Padding that is not all zero."""
-
-
-class NotAnAnswer(DecodeError):
-    """What came back is no answer to the upload that was sent."""
 
 
 class Refused(MaskedLarkError):
     """A well-formed report that this helper must not use."""
 
 
-class WrongHelper(Refused):
-    """The payload is sealed to a key that is not ours."""
-
-
-class WrongColumnHash(Refused):
-    """The open columns in the payload are not those that the public part binds."""
-
-
-class CannotOpen(Refused):
-    """HPKE refused the payload: its public part, its place or its bytes were changed."""
-
-
-class NotAsDeclared(Refused):
-    """The open columns have another tag, shape, set of names or candidates than the declaration allows."""
-
-
 class NotValid(Refused):
     """The helpers' numbers together do not prove that the secrets are bits: forged, or a helper lied."""
-
-
-class PastLifetime(Refused):
-    """The report is older than its document lets reports live."""
-
-
-class FromTheFuture(Refused):
-    """The report's hour is further ahead of the helper's than clocks differ."""
 
 
 class WeakKey(MaskedLarkError, ValueError):
@@ -154,10 +103,6 @@ class WeakKey(MaskedLarkError, ValueError):
 
 class BadSignature(MaskedLarkError):
     """A signature that does not verify under the key that it should."""
-
-
-class NoValidKey(MaskedLarkError):
-    """A key configuration holds no key that is valid at the moment asked for."""
 
 
 class NotDeclared(MaskedLarkError, ValueError):

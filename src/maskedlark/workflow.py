@@ -3,8 +3,9 @@
 Browsers make reports of a table; the ad server stores them and selects a dataset; each helper opens its
 parts; where the document declares checks, all helpers drop what is not valid; they freeze the dataset; the
 helpers' release pipeline answers queries and training steps, and enforces k, noise and budget; the ad server
-verifies receipts and adds up the shares. Every stage calls what the services call, without what lies between
-them: signed requests, chunks, retries, report databases, seed exchange.
+verifies receipts and adds up the shares. Every stage calls what the services call. Left out is what lies
+around them: attribution, the parameter service, signed requests, chunks and retries, databases of reports,
+refusing an id that came before, columns on disk, and how helpers agree on seeds and check keys.
 
 Run by tests, experiments and audits. A `Workflow` is the ad server's client with its own helpers: query it
 and train with it as with the services.
@@ -204,8 +205,8 @@ class LocalHelper(RemoteHelper):
         if self._check_key is not None:
             self.ledger.pin(self._document, hashlib.sha256(self._check_key).digest())
         with self.database.write() as connection:
-            found = None if self._check_key is None else invalid
-            signed = self.ledger.freeze(connection, self._document, *frozen, found)
+            stated = None if self._check_key is None else invalid
+            signed = self.ledger.freeze(connection, self._document, *frozen, stated)
         self.ledger.advance_anchor(self._document.origin, signed)
         self.datasets[dataset.digest] = dataset
 

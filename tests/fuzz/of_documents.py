@@ -20,7 +20,7 @@ from maskedlark.errors import (
     InvalidDocument,
 )
 from maskedlark.functions.sums import Sums
-from maskedlark.ledger import receipt, trail
+from maskedlark.ledger import receipt, receipt_verification
 from maskedlark.ledger.errors import BadReceipt
 from maskedlark.ledger.receipt import SignedCertificate, SignedReceipt
 from maskedlark.parameters import chain, document
@@ -251,7 +251,7 @@ def _receipt_decoders() -> list[Decoder]:
 
     def followed(body: bytes) -> object:
         """A hostile helper's receipt in an honest place of its chain."""
-        return trail.verify([*receipts[:3], signed(body)], "ads.example", "helper-0", [FIRST])
+        return receipt_verification.verify([*receipts[:3], signed(body)], "ads.example", "helper-0", [FIRST])
 
     bodies = tuple(each.receipt.encode() for each in receipts)
     claimed = ("ledger.receipt.SignedReceipt.claimed", "wire.message.Canonical.encode")
@@ -282,7 +282,14 @@ def _receipt_decoders() -> list[Decoder]:
             lambda data, found: found.encode() == data,
             0.3,
         ),
-        Decoder("trail", ("ledger.trail.verify",), bodies[3:4], followed, (BadReceipt,), weight=0.04),
+        Decoder(
+            "trail",
+            ("ledger.receipt_verification.verify",),
+            bodies[3:4],
+            followed,
+            (BadReceipt,),
+            weight=0.04,
+        ),
         Decoder(
             "page of receipts",
             ("adserver.remote_helper._read",),

@@ -9,7 +9,7 @@ import numpy as np
 
 from maskedlark.adserver import remote_helper
 from maskedlark.core.batches import SEED_BYTES
-from maskedlark.errors import BadArguments, CannotOpen, DecodeError, NotDeclared
+from maskedlark.errors import BadArguments, DecodeError, NotDeclared
 from maskedlark.exact.errors import WeightsDoNotFit
 from maskedlark.exact.losses import BinaryCrossEntropy
 from maskedlark.exact.network import Layer, Linear, Network
@@ -29,6 +29,7 @@ from maskedlark.release.shared_seed import SeedMessage, SignedSeed
 from maskedlark.web.errors import StrangeAnswer
 from maskedlark.wire import steps
 from maskedlark.wire.checks import Checks, SignedChecks
+from maskedlark.wire.errors import CannotOpen
 from maskedlark.wire.hpke import OpeningKey
 from tests.fuzz.of_documents import FIRST
 from tests.fuzz.running import Decoder

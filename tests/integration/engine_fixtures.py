@@ -56,4 +56,5 @@ def compute(request: pytest.FixtureRequest, named: str, **changes: Any) -> dict[
         cluster: RayNodes = request.getfixturevalue(nodes or "cluster")
         request.getfixturevalue("monkeypatch").setenv("RAY_AUTH_TOKEN", cluster.token)
         given["address"] = cluster.address
+        given.setdefault("storage", f"file://{request.getfixturevalue('tmp_path')}/sealed")
     return given

@@ -36,10 +36,32 @@ from maskedlark.release.messages import Request, SessionRequest
 from maskedlark.web.request_signature import NO_BODY_TYPE
 from maskedlark.wire import batch, columns, datasets
 from maskedlark.wire.batch import Envelope
-from maskedlark.wire.datasets import CHUNK_TYPE, FREEZE_TYPE, JSON_TYPE, ChunkAnswer, FreezeRequest, Frozen
+from maskedlark.wire.checks import CHECKS_TYPE
+from maskedlark.wire.datasets import (
+    CHUNK_TYPE,
+    FREEZE_TYPE,
+    JSON_TYPE,
+    CheckAnswer,
+    ChunkAnswer,
+    FreezeRequest,
+    Frozen,
+)
 from maskedlark.wire.steps import STEP_TYPE
+from tests.integration import checked_reports
+from tests.integration.checked_reports import CHUNK, RELAY
 from tests.integration.faults import FaultyEngine
-from tests.unit.helper.world import ELSEWHERE, NAME, NOW, PINNED, World, opened, settings
+from tests.unit.helper.world import (
+    ELSEWHERE,
+    NAME,
+    NOW,
+    OTHER,
+    OTHER_DOCUMENT_KEY,
+    OTHER_KEY,
+    PINNED,
+    World,
+    opened,
+    settings,
+)
 from tests.unit.parameters.cases import HELPER_KEYS, SERVICE_KEY
 from tests.unit.release.stepping import ROOM, body, network, quantised
 from tests.unit.web.service import AppTransport
@@ -80,10 +102,13 @@ def prepare(folder: Path) -> None:
     config, rng = settings(folder), FixedRandomness(b"lives")
     keyring = Keyring(config.keys_folder, NAME)
     keyring.rotate(HELPER_KEYS[0], config.address, NOW, rng)
-    with _running(folder, FixedRandomness(b"unused"), {"engine": "serial"}, None) as made:
+    with running(folder, FixedRandomness(b"unused"), {"engine": "serial"}, None) as made:
         document = made.publish(mechanisms=MECHANISMS, **DECLARED)
+        checked = made.publish(OTHER_DOCUMENT_KEY, **DECLARED | checked_reports.DOCUMENT)
     shutil.rmtree(folder / "state" / "database")
     (folder / "parameters-digest").write_text(document.digest.hex())
+    (folder / "checked-digest").write_text(checked.digest.hex())
+    checked_reports.prepare(folder, checked, keyring, rng)
     own = list(keyring.opening_keys(NOW).values())[-1].sealing
     hours = [NOW // 3600] * EACH * CHUNKS
     for purpose, (shown, secrets) in _columns(document, rng).items():
@@ -115,7 +140,7 @@ def _columns(document: Document, rng: Randomness) -> dict[Purpose, tuple[Any, An
 
 
 @contextmanager
-def _running(folder: Path, rng: Randomness, compute: dict[str, Any], database: str | None) -> Iterator[World]:
+def running(folder: Path, rng: Randomness, compute: dict[str, Any], database: str | None) -> Iterator[World]:
     clock, store = FixedClock(NOW), Store(folder / "parameters.db")
     config = settings(folder, compute=compute, database=database, policy=POLICY)
     parameters = httpx.Client(transport=AppTransport(parameter_app(store, SERVICE_KEY, clock, PINNED)))
@@ -134,6 +159,7 @@ class Life:
         self.folder = made.folder / "answers"
         self.folder.mkdir(exist_ok=True)
         self._parameters = (made.folder / "parameters-digest").read_text()
+        self._checked = Checked(made, self.folder)
 
     def lead(self, until: str) -> Answers:
         for name, ask in self._requests():
@@ -157,6 +183,7 @@ class Life:
             # Who was in a dataset is in no other.
             yield f"{purpose}-other-open", partial(self._open, purpose, f"{purpose}-other")
             yield f"{purpose}-other-chunk", partial(self._chunk, purpose, f"{purpose}-other", 0)
+        yield from self._checked.requests()
         for number, (name, asked) in enumerate(QUERIES.items(), 1):
             yield name, partial(self._ask, number, name.partition("-")[0], asked)
         yield "session", lambda: post("/v2/sessions", self._session(session), JSON_TYPE)
@@ -211,6 +238,43 @@ class Life:
         ).encode()
 
 
+class Checked:
+    """Requests of another origin, whose reports are checked: with the numbers of another helper."""
+
+    def __init__(self, made: World, answers: Path) -> None:
+        self._remote, self._folder, self._answers = made.remote(OTHER_KEY, OTHER), made.folder, answers
+        self._parameters = (made.folder / "checked-digest").read_text()
+
+    def requests(self) -> Iterator[tuple[str, Callable[[], bytes]]]:
+        post, get, attempt = self._remote.post, self._remote.get, opened("checked")
+        path = "/v2/datasets/checked"
+        checks = f"{path}/chunks/0/checks"
+        yield "checked-key", self._key
+        yield "checked-open", self._open
+        yield "checked-chunk", lambda: post(f"{path}/chunks/0", self._sent(CHUNK), CHUNK_TYPE, attempt)
+        yield "checked-numbers", lambda: get(checks, attempt)
+        yield "checked-verdict", lambda: post(checks, self._sent(RELAY), CHECKS_TYPE, attempt)
+        yield "checked-freeze", lambda: post(f"{path}/freeze", self._agreed(), FREEZE_TYPE, attempt)
+        yield "checked-receipts", lambda: get(f"/v2/origins/{OTHER}/receipts", {"after": 0})
+
+    def _sent(self, name: str) -> bytes:
+        return (self._folder / name).read_bytes()
+
+    def _key(self) -> bytes:
+        """The key shows in the numbers. How it is sealed is drawn by a library, and differs."""
+        self._remote.post(f"/v2/check-keys/{self._parameters}", b"", NO_BODY_TYPE)
+        return b""
+
+    def _open(self) -> bytes:
+        new = {"parameters": self._parameters, "purpose": "aggregate"} | opened("checked")
+        self._remote.post("/v2/datasets/checked", json.dumps(new).encode(), JSON_TYPE)
+        return b""
+
+    def _agreed(self) -> bytes:
+        verdict = CheckAnswer.decode((self._answers / "checked-verdict").read_bytes())
+        return FreezeRequest(accepted=(verdict.valid,)).encode()
+
+
 def _described(made: Network, sent: Quantised) -> dict[str, Any]:
     described = model.describe(made).model_dump(mode="json")
     return {"tag": "clicks", "model": described, "weights": weights.to_text(sent)}
@@ -231,7 +295,7 @@ QUERIES: dict[str, dict[str, Any]] = {
 def led(folder: Path, compute: dict[str, Any], database: str | None = None, until: str = "") -> Answers:
     """Lead a life over what an earlier helper left in the folder, to its end or up to a request."""
     rng = Repeated()
-    with _running(folder, rng, compute, database) as made:
+    with running(folder, rng, compute, database) as made:
         return Life(made, rng).lead(until)
 
 

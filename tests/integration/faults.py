@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -28,7 +29,7 @@ class Fault:
         if self.kind != "helper" and is_helper:
             return  # A single item may be computed by the helper itself.
         try:
-            self.mark.touch(exist_ok=False)
+            self._leave_mark()
         except FileExistsError:
             return
         if self.kind == "outside":
@@ -37,6 +38,16 @@ class Fault:
             return
         os.kill(os.getpid() if self.kind == "worker" else self.helper, signal.SIGKILL)
         time.sleep(600)  # Nothing goes on before the signal arrives.
+
+    def _leave_mark(self) -> None:
+        """At once with what is in it: the Ray node that this worker is on."""
+        ray = sys.modules.get("ray")
+        written = self.mark.with_suffix(f".{os.getpid()}")
+        written.write_text(ray.get_runtime_context().get_node_id() if ray else "")
+        try:
+            os.link(written, self.mark)
+        finally:
+            written.unlink()
 
 
 class FaultyEngine(Engine):

@@ -1,4 +1,4 @@
-"""Tables as a newcomer has them, of three shapes, always the same: messy, wide, long."""
+"""Tables as a newcomer has them, of three shapes, always the same: messy, wide, long; and what is typed."""
 
 import csv
 import gzip
@@ -7,7 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from typer.testing import CliRunner
 
+from maskedlark import cli
+from maskedlark.features import Encoder
+from maskedlark.features.kinds import OneHotColumn
+
+RUN = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"}).invoke
 CAMPAIGNS = ("spring", "summer", "autumn", "winter")
 
 
@@ -58,3 +64,22 @@ def write(table: Mapping[str, Any], path: Path) -> Path:
         writer.writerow(table)
         writer.writerows(zip(*(np.asarray(cells).tolist() for cells in table.values()), strict=True))
     return path
+
+
+def typed(*words, code=0):
+    """What `maskedlark` with these words did."""
+    done = RUN(cli.app, [*map(str, words)])
+    assert done.exit_code == code, done.output
+    return done
+
+
+def edited(folder: Path) -> Encoder:
+    """The encoder with the categories of a column reversed, as somebody might who tidies a file up."""
+    right = Encoder.load(folder / "encoder.json")
+    columns = [
+        each.model_copy(update={"categories": each.categories[::-1]})
+        if isinstance(each, OneHotColumn)
+        else each
+        for each in right.columns
+    ]
+    return Encoder(tuple(columns))

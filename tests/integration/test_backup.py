@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import maskedlark.cli
 from maskedlark.clock import hour_of
 from maskedlark.errors import MaskedLarkError
-from maskedlark.ledger import trail
+from maskedlark.ledger import receipt_verification
 from maskedlark.ledger.receipt import RecoveredReceipt, SignedReceipt, decode
 from maskedlark.randomness import SystemRandomness
 from maskedlark.simulate.cluster import LocalCluster, RunningHelper, local_cluster
@@ -47,7 +47,7 @@ def fetched(made: LocalCluster, helper: RunningHelper) -> list[SignedReceipt]:
 
 def spent(made: LocalCluster, chain: list[SignedReceipt], helper: RunningHelper) -> float:
     """What a third party adds up."""
-    found = trail.verify(chain, made.origin, helper.name, made.documents)
+    found = receipt_verification.verify(chain, made.origin, helper.name, made.documents)
     return found.spent()[made.documents[0].digest.hex()].epsilon
 
 
@@ -155,7 +155,7 @@ def test_a_disk_is_lost_and_some_receipts_are_too(running, tmp_path):
     assert (gap.number, gap.last_kept) == (len(held) + 1, len(held) - 1)
     # Whoever has the lost receipt goes on from it; whoever has not knows that one is missing.
     for mine, lost in (([*held, chain[-1]], 0), (chain, 1)):
-        found = trail.verify(mine, running.origin, helper.name, running.documents)
+        found = receipt_verification.verify(mine, running.origin, helper.name, running.documents)
         assert found.lost == lost
 
 

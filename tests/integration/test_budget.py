@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from maskedlark.cli.helper import app
 from maskedlark.core.purpose import Purpose
 from maskedlark.errors import MaskedLarkError
-from maskedlark.ledger import trail
+from maskedlark.ledger import receipt_verification
 from maskedlark.ledger.errors import BudgetExhausted, LedgerBehind, RequestIdReused
 from maskedlark.ledger.receipt import decode
 from maskedlark.randomness import SystemRandomness
@@ -68,7 +68,7 @@ def spent(made: LocalCluster, place: int = 0) -> dict[str, float]:
     address = made.helpers[place].process.address
     page = httpx.get(f"{address}/v2/origins/{made.origin}/receipts").json()
     chain = [decode(json.dumps(each)) for each in page["receipts"]]
-    found = trail.verify(chain, made.origin, made.helpers[place].name, made.documents)
+    found = receipt_verification.verify(chain, made.origin, made.helpers[place].name, made.documents)
     return {digest: each.epsilon for digest, each in found.spent().items()}
 
 

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from maskedlark.wire.datasets import ChunkAnswer, Frozen
-from tests.integration import engine_life
+from maskedlark.wire.checks import Checks, SignedChecks
+from maskedlark.wire.datasets import CheckAnswer, ChunkAnswer, Frozen
+from tests.integration import checked_reports, engine_life
 from tests.integration.engine_fixtures import LONG, cluster, compute, copied, expected, prepared, three_nodes
 from tests.integration.engine_life import CHUNKS, EACH, QUERIES, STEPS
 
@@ -17,8 +18,9 @@ WHOLE = 64 << 20
 
 
 def shards(folder: Path) -> int:
-    """Of the dataset to aggregate."""
-    return len([*(folder / "state" / "columns").glob("*/columns-*/*.ids")])
+    """Of the datasets to aggregate, on the helper's own disk or sealed."""
+    places = folder / "state" / "columns", folder.with_name("sealed")
+    return len([path for place in places for path in place.glob("*/columns-*/*.ids")])
 
 
 def test_a_life_is_what_it_seems(expected):
@@ -29,6 +31,12 @@ def test_a_life_is_what_it_seems(expected):
             assert ChunkAnswer.decode(expected[f"{purpose}-chunk-{number}"]).accepted == accepted
         assert Frozen.decode(expected[f"{purpose}-freeze"]).records == EACH * CHUNKS
         assert ChunkAnswer.decode(expected[f"{purpose}-other-chunk"]).refused == {"Replayed": EACH}
+    checked, forged = checked_reports.COUNT, len(checked_reports.FORGED)
+    assert CheckAnswer.decode(expected["checked-verdict"]).invalid == forged
+    assert Frozen.decode(expected["checked-freeze"]).records == checked - forged
+    numbers = Checks.decode(SignedChecks.decode(expected["checked-numbers"]).body).numbers
+    assert numbers.shape == (checked, 2)
+    assert (numbers > 0).all()
     asked = [*QUERIES, *(f"step-{number}" for number in range(STEPS))]
     assert len({expected[name] for name in asked}) == len(asked)
 
@@ -47,7 +55,7 @@ ENGINES = [
 @pytest.mark.parametrize("named", ENGINES)
 def test_every_engine_gives_the_same_bytes(request, named, copied, expected):
     assert engine_life.led(copied, compute(request, named)) == expected
-    assert shards(copied) > 2
+    assert shards(copied) > 4
 
 
 @pytest.mark.parametrize("named", ENGINES)
@@ -67,10 +75,10 @@ def test_sealed_files_give_the_same_bytes(request, named, copied, expected, post
 @pytest.mark.parametrize("named", ["serial", "local-2", pytest.param("ray-2", marks=LONG)])
 def test_one_shard_gives_the_same_bytes_as_many(request, named, copied, expected):
     assert engine_life.led(copied, compute(request, named, shard_bytes=WHOLE)) == expected
-    assert shards(copied) == 1
+    assert shards(copied) == 2, "one of each dataset to aggregate"
 
 
-@pytest.mark.parametrize("then", ["local-2", pytest.param("ray-2", marks=LONG)])
+@pytest.mark.parametrize("then", [pytest.param(each, marks=LONG) for each in ("local-2", "ray-2")])
 def test_another_engine_over_what_one_has_charged_gives_the_same_bytes(request, then, copied, expected):
     """The answers that were kept are gone, so that every one is computed again from the stored seeds."""
     engine_life.led(copied, compute(request, "serial"), until="close")

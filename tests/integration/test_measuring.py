@@ -13,7 +13,7 @@ from maskedlark.browser.population import Population
 from maskedlark.clock import SystemClock
 from maskedlark.core.purpose import Purpose
 from maskedlark.functions.function import Group
-from maskedlark.ledger import trail
+from maskedlark.ledger import receipt_verification
 from maskedlark.ledger.receipt import decode
 from maskedlark.randomness import FixedRandomness, SystemRandomness
 from maskedlark.simulate.cluster import LocalCluster, local_cluster
@@ -138,7 +138,7 @@ def check_receipts(made: LocalCluster) -> None:
     for helper in made.helpers:
         page = httpx.get(f"{helper.process.address}/v2/origins/{made.origin}/receipts").json()
         chain = [decode(json.dumps(each)) for each in page["receipts"]]
-        found = trail.verify(chain, made.origin, helper.name, made.documents)
+        found = receipt_verification.verify(chain, made.origin, helper.name, made.documents)
         kinds = [receipt.kind for receipt in found.receipts]
         assert kinds == ["frozen", "release", "release"]
         # Nine columns with noise 9 and one with noise 4.

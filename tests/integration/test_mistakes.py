@@ -6,6 +6,7 @@ services: one simulation for all of them.
 
 import csv
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -35,7 +36,7 @@ def people():
 
 
 @pytest.fixture(scope="module")
-def scene(tmp_path_factory):
+def simulation(tmp_path_factory):
     """A simulation in which one person may cost ε = 1."""
     with simulate.start(
         people(),
@@ -60,12 +61,12 @@ def line(*arguments, code=1):
     assert done.exit_code == code, done.output
     assert done.stdout == ""
     # What takes longer than two seconds says so first.
-    (found,) = [each for each in done.stderr.splitlines() if not each.endswith(" …")]
+    (found,) = [each for each in done.stderr.splitlines() if not re.search(r" … \(\d+ s\)$", each)]
     return found
 
 
-def query(scene, *options, **expected):
-    return line("query", "--config", scene.config, *options, **expected)
+def query(simulation, *options, **expected):
+    return line("query", "--config", simulation.config, *options, **expected)
 
 
 def changed(path: Path, old: str, new: str) -> Path:
@@ -138,58 +139,58 @@ def test_a_column_that_is_mistyped(tmp_path, options, said):
     ],
     ids=typed,
 )
-def test_a_key_a_value_or_a_dataset_that_is_mistyped(scene, options, said):
-    assert query(scene, *options) == said
+def test_a_key_a_value_or_a_dataset_that_is_mistyped(simulation, options, said):
+    assert query(simulation, *options) == said
 
 
-def shown(scene, *options, **expected):
+def shown(simulation, *options, **expected):
     """`parameters show`, with what is right but for these."""
     right = {
-        "--service": scene.cluster.service.address,
-        "--service-key": scene.cluster.service_key.verifying.public.hex(),
-        "--origin-key": scene.cluster.document_keys["ads.example"].verifying.public.hex(),
+        "--service": simulation.cluster.service.address,
+        "--service-key": simulation.cluster.service_key.verifying.public.hex(),
+        "--origin-key": simulation.cluster.document_keys["ads.example"].verifying.public.hex(),
     }
     given = right | dict(zip(options[::2], options[1::2], strict=True))
     flat = [each for pair in given.items() for each in pair]
     return line("parameters", "show", "ads.example", *flat, **expected)
 
 
-def test_a_public_key_that_is_mistyped_or_another(scene):
-    public = scene.cluster.service_key.verifying.public.hex()
+def test_a_public_key_that_is_mistyped_or_another(simulation):
+    public = simulation.cluster.service_key.verifying.public.hex()
     cut = public[:-1]
-    assert shown(scene, "--service-key", cut) == (
+    assert shown(simulation, "--service-key", cut) == (
         f"BadKeyFile: '{cut}' is no public key: give its 64 hexadecimal digits"
     )
-    other = scene.cluster.document_keys["ads.example"].verifying.public.hex()
-    assert shown(scene, "--service-key", other).endswith(
+    other = simulation.cluster.document_keys["ads.example"].verifying.public.hex()
+    assert shown(simulation, "--service-key", other).endswith(
         "check --service-key and --origin-key, one of them is another's"
     )
 
 
-def test_a_request_key_that_is_another(scene):
-    key_file.create(scene.folder / "another.key", SystemRandomness())
-    config = changed(scene.config, 'key = "ads.example.request.key"', 'key = "another.key"')
+def test_a_request_key_that_is_another(simulation):
+    key_file.create(simulation.folder / "another.key", SystemRandomness())
+    config = changed(simulation.config, 'key = "ads.example.request.key"', 'key = "another.key"')
     assert line("query", "--config", config, "--value", "bought").startswith(
         "UndeclaredKey: helper-0: sign with the request key that ads.example declares in its newest document"
     )
-    with scene.client() as client:
+    with simulation.client() as client:
         (pending,) = client.pending()
         client.forget(pending.id)
-    config = changed(scene.config, 'key = "ads.example.request.key"', 'key = "anothr.key"')
+    config = changed(simulation.config, 'key = "ads.example.request.key"', 'key = "anothr.key"')
     assert line("query", "--config", config, "--value", "bought") == (
-        f"BadKeyFile: {scene.folder / 'anothr.key'} cannot be read: No such file or directory"
+        f"BadKeyFile: {simulation.folder / 'anothr.key'} cannot be read: No such file or directory"
     )
 
 
-def test_an_address_that_is_mistyped(scene):
+def test_an_address_that_is_mistyped(simulation):
     nobody = f"http://127.0.0.1:{free_port()}"
-    assert shown(scene, "--service", nobody, code=4) == (
+    assert shown(simulation, "--service", nobody, code=4) == (
         f"ServiceAway: {nobody} cannot be reached (ConnectError); try again"
     )
-    assert shown(scene, "--service", "htp:/127.0.0.1").endswith(
+    assert shown(simulation, "--service", "htp:/127.0.0.1").endswith(
         "'htp:/127.0.0.1' is no address; give one like http://127.0.0.1:8000"
     )
-    config = changed(scene.config, "http://127.0.0.1", "127.0.0.1")
+    config = changed(simulation.config, "http://127.0.0.1", "127.0.0.1")
     assert line("query", "--config", config, "--value", "bought") == (
         f"BadConfig: {config}: parameter_service: not an address that begins with https:// (or http://) and "
         "names a host. Write the service's address: parameter_service = "
@@ -197,38 +198,38 @@ def test_an_address_that_is_mistyped(scene):
     )
 
 
-def test_a_setting_or_a_file_that_is_mistyped(scene):
-    config = changed(scene.config, "parameter_service", "parameter_servise")
+def test_a_setting_or_a_file_that_is_mistyped(simulation):
+    config = changed(simulation.config, "parameter_service", "parameter_servise")
     assert "parameter_servise is not known; did you mean 'parameter_service'? There are origin" in line(
         "query", "--config", config, "--value", "bought"
     )
-    missing = scene.folder / "adsever.toml"
+    missing = simulation.folder / "adsever.toml"
     assert line("query", "--config", missing, "--value", "bought") == (
         f"BadConfig: {missing} cannot be read: No such file or directory"
     )
 
 
-def test_a_tag_that_is_mistyped(scene):
+def test_a_tag_that_is_mistyped(simulation):
     said = (
         "NotDeclared: no model 'ConversionModle'; did you mean 'ConversionModel'? The document declares "
         "ConversionModel"
     )
     for name, command, *options in (("train.toml", "train", "--plan"), ("run.toml", "fit")):
-        run = changed(scene.folder / name, 'tag = "ConversionModel"', 'tag = "ConversionModle"')
+        run = changed(simulation.folder / name, 'tag = "ConversionModel"', 'tag = "ConversionModle"')
         assert line(command, run, *options) == said
 
 
-def test_what_is_asked_beyond_the_budget(scene):
+def test_what_is_asked_beyond_the_budget(simulation):
     """Twice: nothing was charged by the first."""
     for _ in range(2):
-        assert query(scene, "--value", "bought", "--value", "euros", code=3) == (
+        assert query(simulation, "--value", "bought", "--value", "euros", code=3) == (
             "BudgetExhausted: helper-0: this would cost ε = 2 against the ad server and against it with all "
             "helpers but one; 1 of 1 is left of a source's budget. With noise 2 it would fit"
         )
 
 
-def test_a_run_that_would_cost_more_than_is_declared(scene):
-    run = changed(scene.folder / "train.toml", "epsilon = 0.125", "epsilon = 50")
+def test_a_run_that_would_cost_more_than_is_declared(simulation):
+    run = changed(simulation.folder / "train.toml", "epsilon = 0.125", "epsilon = 50")
     said = line("train", run, "--plan", code=3)
     assert said.startswith("OverCeiling: this costs ε = ")
     assert said.endswith(
@@ -237,37 +238,37 @@ def test_a_run_that_would_cost_more_than_is_declared(scene):
     )
 
 
-def fit(scene, path, old, new, **expected):
+def fit(simulation, path, old, new, **expected):
     """`fit` with a slip in one of its files, which stays as it was afterwards."""
-    before = (scene.folder / path).read_text()
+    before = (simulation.folder / path).read_text()
     try:
-        changed(scene.folder / path, old, new).replace(scene.folder / path)
-        return line("fit", scene.folder / "run.toml", **expected)
+        changed(simulation.folder / path, old, new).replace(simulation.folder / path)
+        return line("fit", simulation.folder / "run.toml", **expected)
     finally:
-        (scene.folder / path).write_text(before)
+        (simulation.folder / path).write_text(before)
 
 
-def test_a_fit_that_would_cost_more_than_is_left_or_of_another_table(scene):
+def test_a_fit_that_would_cost_more_than_is_left_or_of_another_table(simulation):
     """Each refused, and nothing was charged."""
-    assert fit(scene, "run.toml", "epsilon = 0.125", "epsilon = 50.0", code=3).startswith(
+    assert fit(simulation, "run.toml", "epsilon = 0.125", "epsilon = 50.0", code=3).startswith(
         "BudgetExhausted: helper-0: this would cost ε = 2.5"
     )
-    assert fit(scene, "people.csv", "age,", "agee,") == (
+    assert fit(simulation, "people.csv", "age,", "agee,") == (
         "UnknownColumn: the table has no column 'age'; the nearest is 'agee'"
     )
-    assert fit(scene, "encoder.json", '"low": ', '"low": -').startswith(
+    assert fit(simulation, "encoder.json", '"low": ', '"low": -').startswith(
         "BadArguments: ConversionModel is declared with the encoder"
     )
-    with scene.client() as client:
+    with simulation.client() as client:
         claimed = [each.claimed() for each in client.receipts("helper-0")]
         assert [each.kind for each in claimed] == ["check-key", "frozen", "frozen"]
         for pending in client.pending():
             client.forget(pending.id)
 
 
-def test_the_command_itself_ends_so(scene):
+def test_the_command_itself_ends_so(simulation):
     """A process of its own: nothing but the line on its standard error."""
-    command = [sys.executable, "-m", "maskedlark", "query", "--config", str(scene.config)]
+    command = [sys.executable, "-m", "maskedlark", "query", "--config", str(simulation.config)]
     done = subprocess.run(
         [*command, "--value", "bought", "--value", "euros"], capture_output=True, text=True, check=False
     )
@@ -276,11 +277,11 @@ def test_the_command_itself_ends_so(scene):
     assert done.stderr.count("\n") == 1
 
 
-def test_a_folder_that_is_in_use(scene, tmp_path):
+def test_a_folder_that_is_in_use(simulation, tmp_path):
     table = tmp_path / "people.csv"
     table.write_text("x,y\n" + "1,1\n2,0\n" * 20)
     pid = os.getpid()
-    assert line("simulate", table, "--folder", scene.folder, "--label", "y") == (
-        f"OtherSimulation: this simulation runs already: another process, {pid}, runs on {scene.folder}: "
-        f"stop it with `kill {pid}`, and try again, or give another folder"
+    assert line("simulate", table, "--folder", simulation.folder, "--label", "y") == (
+        f"OtherSimulation: this simulation runs already: another process, {pid}, runs on "
+        f"{simulation.folder}: stop it with `kill {pid}`, and try again, or give another folder"
     )

@@ -1,36 +1,20 @@
 """What a newcomer typed, and stumbled over: typed again, against running services."""
 
 import json
-import os
 import re
-import signal
-import subprocess
-import sys
-import time
-from pathlib import Path
 
 import pytest
 from torch import nn
-from typer.testing import CliRunner
 
-from maskedlark import cli, simulate
+from maskedlark import simulate
 from maskedlark.errors import BadArguments
-from maskedlark.features import Encoder, table_file
-from maskedlark.features.kinds import OneHotColumn
+from maskedlark.features import table_file
 from maskedlark.fitting import LogisticRegression
 from maskedlark.training.predictor import Predictor
 from tests.integration import newcomers
+from tests.integration.newcomers import edited, typed
 
-RUN = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"}).invoke
 SECRETS = ["--key", "campaign", "--value", "bought=0..1", "--value", "euros=0..200", "--label", "bought"]
-PATIENCE_S = 300
-"""No assertion is about time; a test that hangs for this long has failed."""
-
-
-def typed(*words, code=0):
-    done = RUN(cli.app, [*map(str, words)])
-    assert done.exit_code == code, done.output
-    return done
 
 
 @pytest.fixture(scope="module")
@@ -51,18 +35,6 @@ def receipts(world):
     started, _, _ = world
     with started.client() as client:
         return len(client.receipts("helper-0"))
-
-
-def edited(folder: Path) -> Encoder:
-    """The encoder with the categories of a column reversed, as somebody might who tidies a file up."""
-    right = Encoder.load(folder / "encoder.json")
-    columns = [
-        each.model_copy(update={"categories": each.categories[::-1]})
-        if isinstance(each, OneHotColumn)
-        else each
-        for each in right.columns
-    ]
-    return Encoder(tuple(columns))
 
 
 def test_what_became_a_feature_is_printed_with_how(world):
@@ -159,13 +131,24 @@ def test_a_plan_that_leads_nowhere_says_so(world):
     assert shown.splitlines()[-1].startswith("Nothing will come of it")
 
 
+def test_a_table_that_is_not_there_says_what_to_give(tmp_path, monkeypatch):
+    """As README has it, by somebody without a `shop.csv`."""
+    monkeypatch.chdir(tmp_path)
+    done = typed("simulate", "shop.csv", "--folder", "play", *SECRETS, code=1)
+    assert done.stderr.startswith(
+        "TableDoesNotFit: shop.csv: there is no such file. Give the path of a table"
+    )
+    assert "names the columns, as in campaign,age,bought,euros; a row is then spring,34,1,20" in done.stderr
+    assert not (tmp_path / "play").exists()
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (SECRETS, "ColumnDoesNotFit: column 'bought', line 12: no label, as in 60 of 700 rows: fill them"),
         (
             ["--key", "durration", "--label", "bought"],
-            "UnknownColumn: the table has no column 'durration'; the nea",
+            "UnknownColumn: the table has no column 'durration'; the nearest is 'visit_duration'",
         ),
         (["--label", "bought", "--kind", "job=hash"], "NotDeclared: 'hash' is no kind of column: there are"),
         (["--label", "age"], "ColumnDoesNotFit: column 'age', line 2: neither 0 nor 1"),
@@ -180,8 +163,7 @@ def test_a_table_that_does_not_fit_starts_nothing(tmp_path, words, said):
     assert not (tmp_path / "play" / "adserver.toml").exists()
 
 
-@pytest.mark.parametrize("fitted", [False, pytest.param(True, marks=pytest.mark.long)])
-def test_a_table_of_two_hundred_columns_in_parquet_is_measured_and_fitted(tmp_path, fitted):
+def test_a_table_of_two_hundred_columns_in_parquet_is_measured(tmp_path):
     arrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
     parquet.write_table(arrow.table(newcomers.wide(600)), tmp_path / "wide.parquet")
@@ -191,81 +173,3 @@ def test_a_table_of_two_hundred_columns_in_parquet_is_measured_and_fitted(tmp_pa
         assert started.encoder is not None
         assert len(started.encoder.columns) == 199
         typed("query", "--config", play / "adserver.toml", "--group-by", "campaign", "--value", "bought")
-        if fitted:  # Every helper loads torch for it.
-            typed("fit", play / "run.toml")
-
-
-class Typed:
-    """`maskedlark simulate`, as somebody has it in a terminal."""
-
-    def __init__(self, table: Path, folder: Path, *words: str) -> None:
-        command = [
-            sys.executable,
-            "-m",
-            "maskedlark",
-            "simulate",
-            table,
-            "--folder",
-            folder,
-            *SECRETS,
-            *words,
-        ]
-        self.running = subprocess.Popen(
-            [*map(str, command), "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-        assert self.running.stdout is not None
-        self.said = self.running.stdout.readline()
-
-    def end(self, how: int) -> str:
-        self.running.send_signal(how)
-        return self.running.communicate(timeout=PATIENCE_S)[1]
-
-
-def children(pid: int) -> list[int]:
-    """Processes whose parent it is."""
-    listed = Path(f"/proc/{pid}/task/{pid}/children").read_text()
-    return [*map(int, listed.split())]
-
-
-def is_running(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-
-
-@pytest.mark.long
-def test_after_a_kill_no_service_survives_and_the_same_command_carries_on(tmp_path):
-    path = newcomers.write(newcomers.messy(700), tmp_path / "shop.csv")
-    first = Typed(path, tmp_path / "play")
-    services = children(first.running.pid)
-    assert len(services) == 4
-    done = typed("simulate", path, "--folder", tmp_path / "play", *SECRETS, code=1)
-    pid = first.running.pid
-    assert f"another process, {pid}, runs on {tmp_path / 'play'}: stop it with `kill {pid}`" in done.stderr
-    first.end(signal.SIGKILL)
-    again = Typed(path, tmp_path / "play")  # At once: it waits for services that are about to end.
-    assert json.loads(again.said)["records"] == json.loads(first.said)["records"], "nobody reported twice"
-    end = time.monotonic() + PATIENCE_S
-    while any(map(is_running, services)):
-        assert time.monotonic() < end
-        time.sleep(0.1)
-    again.end(signal.SIGTERM)
-
-
-@pytest.mark.long
-def test_a_table_of_a_hundred_thousand_rows_is_measured_and_fitted(tmp_path):
-    path = newcomers.write(newcomers.messy(100_000), tmp_path / "shop.csv.gz")
-    started = Typed(path, tmp_path / "play", "--kind", "city=hashed:16", "--kind", "age=number:18..80")
-    try:
-        records = json.loads(started.said)["records"]
-        assert all(118_000 < count < 122_000 for count in records.values())
-        play = tmp_path / "play"
-        typed("query", "--config", play / "adserver.toml", "--group-by", "campaign", "--value", "bought")
-        typed("fit", play / "run.toml")
-        columns = {each.name: len(each.names()) for each in Encoder.load(play / "encoder.json").columns}
-        assert (columns["city"], columns["age"]) == (16, 1)
-        assert not {"id", "seen", "bought", "euros"} & columns.keys()
-    finally:
-        started.end(signal.SIGTERM)

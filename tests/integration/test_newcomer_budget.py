@@ -21,6 +21,7 @@ from maskedlark.release.errors import TooManyRecords
 from maskedlark.training import from_recipe, recipe
 from maskedlark.web.errors import TooManyToFreeze
 from tests.integration.attacker import Attacker, reports, request
+from tests.integration.waiting import next_second
 
 PEOPLE, K = 900, 450
 RUN = CliRunner(env={"COLUMNS": "120", "TERM": "dumb"}).invoke
@@ -116,23 +117,6 @@ def test_what_was_trained_and_evaluated_is_typed_again_and_says_that_it_costs_no
     assert budget(world) == before
 
 
-@pytest.mark.long
-def test_what_readme_and_tutorial_type_fits_twice(tmp_path):
-    """At all defaults: query, fit, evaluate; train, evaluate. The second training has another seed."""
-    with simulate.start(people(3000), tmp_path, **OPTIONS) as world:
-        # The same query again says what to do instead.
-        runs = {(): world.folder / "train.toml", ("--again",): again(world, "second", seed=3)}
-        for more, run in runs.items():
-            query(world, *more)
-            for words in (("fit", "--explain"), ("fit",), ("evaluate",)):
-                said = typed(words[0], world.folder / "run.toml", *words[1:]).output
-                assert ("costs nothing" in said or "nothing was charged" in said) is bool(more)
-            for words in (("train", "--plan"), ("train",), ("evaluate",)):
-                typed(words[0], run, *words[1:])
-        kinds = [each["what"] for each in budget(world)["entries"]]
-        assert [kinds.count(each) for each in ("sums", "moments", "gradient")] == [2, 1, 2]
-
-
 def test_budget_shows_of_what_each_figure_is_and_what_spent_it(spent):
     *_, shown, found = spent
     assert [each["of"] for each in found["limits"]] == [
@@ -163,7 +147,18 @@ def test_a_plan_refuses_what_opening_would_and_its_advice_works(world):
         line = typed("train", again(world, "advised", epsilon=0.2), "--plan", "--delta", delta, code=3).stderr
         assert f"this session has δ = {delta:g}" in line
     typed("train", run, "--plan", "--delta", advised(line, "delta"))
+    # A smaller one is no remedy, and not refused either: it costs noise, or more ε than there is.
+    for delta in (1e-7, 1e-9, 1e-15):
+        assert f"δ = {delta:g}" in typed("train", run, "--plan", "--delta", delta).stdout
     typed("train", run)
+
+
+def test_an_evaluation_that_leads_nowhere_says_so(world):
+    for words in (["--epsilon", 0.0001], ["--noise", 100_000]):
+        shown = typed("evaluate", world.folder / "train.toml", "--plan", *words).stdout
+        assert "Nothing will come of it: noise hides any answer. Take a larger ε, or more records" in shown
+    shown = typed("evaluate", world.folder / "train.toml", "--plan").stdout
+    assert "Nothing will come of it" not in shown
 
 
 def test_a_folder_where_nothing_had_begun_takes_other_settings(world):
@@ -203,11 +198,20 @@ def test_from_python_as_many_small_trainings_as_share_the_delta_and_then_it_says
         assert training(client).plan().epsilon <= 0.02
 
 
+FEW_AT_ONCE = """
+keys = ["campaign"]
+k = 20
+max_records = 100
+budget = {epsilon = 8.0, delta = 0.0}
+mechanisms = {sums = {kind = "laplace", noise_floor = 0.1}}
+[values]
+bought = [0, 1]
+"""
+
+
 def test_a_dataset_that_is_too_large_is_not_frozen_and_several_together_are_asked_by_a_filter(world):
-    settings = 'keys = ["campaign"]\nk = 20\nmax_records = 100\nbudget = {epsilon = 8.0, delta = 0.0}\n'
-    settings += 'mechanisms = {sums = {kind = "laplace", noise_floor = 0.1}}\n[values]\nbought = [0, 1]\n'
     cluster = world.cluster
-    document = cluster.publish(settings)
+    document = cluster.publish(FEW_AT_ONCE)
     attacker, many = Attacker(cluster), reports(cluster, document, 120)
     with pytest.raises(TooManyToFreeze, match="abort it, and select them by shorter times"):
         attacker.dataset("large", document, many)
@@ -221,3 +225,27 @@ def test_a_dataset_that_is_too_large_is_not_frozen_and_several_together_are_aske
     filtered = {**total.arguments, "where": [{"key": "campaign", "among": ["spring"]}]}
     assert attacker.tries(total.model_copy(update={"arguments": filtered})) == "answered"
     assert attacker.tries(request(2, *halves)) == "answered"
+
+
+@pytest.mark.long
+def test_a_selection_that_is_too_large_is_refused_and_shorter_ones_are_sent_and_asked(world):
+    """Before, it was selected, frozen, and dead for good."""
+    document = world.cluster.publish(FEW_AT_ONCE.replace("k = 20", "k = 15"))
+    many = reports(world.cluster, document, 120)
+    ends = []
+    for half in (many[:60], many[60:]):
+        world.cluster.upload([half])
+        ends.append(next_second())
+    datasets = ["--config", world.config]
+    refused = typed("datasets", "select", "both", *datasets, code=1).stderr
+    assert re.search(
+        r"TooLarge: both would have 1\d\d reports, and .* at most 100 .*: select a shorter", refused
+    )
+    for name, end in zip(("first", "second"), ends, strict=True):
+        typed("datasets", "select", name, *datasets, "--end", end)
+        assert "reports frozen at every helper" in typed("datasets", "send", name, *datasets).stdout
+    total = ["query", *datasets, "--value", "bought", "--epsilon", 0.5]
+    line = typed(*total, code=1).stderr.splitlines()[-1]
+    assert re.search(r"^TooManyRecords: .*by groups or with a filter", line)
+    for more in (["--where", "campaign=spring"], ["--group-by", "campaign"], ["--dataset", "first"]):
+        typed(*total, *more)

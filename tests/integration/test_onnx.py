@@ -18,7 +18,7 @@ from maskedlark.randomness import SystemRandomness
 from maskedlark.simulate.cluster import LocalCluster, local_cluster
 from maskedlark.training import Client, load, read_onnx
 from tests.integration.taught import FEATURES, SETTINGS, frozen
-from tests.unit.exact.exporting import exported_beside, exported_by_sklearn, fitted
+from tests.unit.exact.exporting import Residual, exported, exported_beside, exported_by_sklearn, fitted
 
 RUN = """
 adserver = "{adserver}"
@@ -78,6 +78,17 @@ def test_what_pytorch_exports_is_trained_with_its_weights_beside_it(
     exported_beside(net, (2, FEATURES), tmp_path / "model.onnx")
     assert (tmp_path / "model.onnx.data").exists()
     trained(world, tmp_path, "model.onnx", "bce")
+
+
+def test_a_residual_model_is_told_what_to_do_before_anything_is_charged(
+    world: LocalCluster, tmp_path: Path
+) -> None:
+    (tmp_path / "model.onnx").write_bytes(exported(Residual(), (2, 4), dynamo=False))
+    (tmp_path / "train.toml").write_text(RUN.format(adserver=world.config, model="model.onnx", loss="bce"))
+    done = CliRunner().invoke(app, ["train", str(tmp_path / "train.toml")])
+    assert done.exit_code == 1
+    advice = "leave one path out, or train any model, as it is, on labels from one release (docs/CELLS.md)"
+    assert advice in " ".join(done.output.split())
 
 
 def test_in_python_too_and_what_does_not_fit_costs_nothing(world: LocalCluster, tmp_path: Path) -> None:

@@ -1,17 +1,27 @@
 """What README, PAPER and COMMANDS show is what happens. The first screen: `tests/unit/cli/test_demo.py`."""
 
 import ast
+import contextlib
 import inspect
+import io
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
 from maskedlark import cli
 from maskedlark.adserver.client import Client
+from maskedlark.features import Encoder
 from maskedlark.fitting import LogisticRegression
 from maskedlark.training.begin import begin
 from maskedlark.training.training import Training
+from tests.integration import newcomers
+from tests.integration.terminal import charged, consoles, playing, typed_again, typed_twice
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -44,6 +54,34 @@ def test_the_calls_of_the_readmes_python_are_calls_that_there_are():
         itself = [None] if name.startswith(("client.", "training.", "model.")) else []
         options = {each.arg: None for each in call.keywords if each.arg}
         inspect.signature(function).bind(*itself, *call.args, **options)
+
+
+def training(folder: Path) -> str:
+    """README's own block of Python, in a folder where its names mean something."""
+    (block,) = [each for each in re.findall(r"```python\n(.*?)```", README, re.DOTALL) if "training(" in each]
+    torch.manual_seed(len(charged(folder)))
+    encoder = Encoder.load(folder / "play" / "encoder.json")
+    model = nn.Sequential(nn.Linear(len(encoder), 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with contextlib.chdir(folder / "play"), contextlib.redirect_stdout(io.StringIO()) as printed:
+        exec(block, {"model": model, "optimizer": optimizer})
+    assert all(np.isfinite(each.detach().numpy()).all() for each in model.parameters())
+    return printed.getvalue()
+
+
+@pytest.mark.long
+def test_its_commands_are_typed_twice_and_its_python_trains_twice_at_defaults(tmp_path):
+    """Over 10,000 rows: δ is a tenth of what it is below, and all sessions share half of it."""
+    newcomers.write(newcomers.messy(10_500), tmp_path / "shop.csv")
+    ((simulate, fit, evaluate),) = [each for each in consoles(README) if each[0].startswith("maskedlark")]
+    with playing(simulate, tmp_path):
+        typed_again(simulate, tmp_path)
+        assert "model.json: charged ε = " in typed_twice(fit, tmp_path)
+        assert re.search(r"^AUC 0\.\d+ ± 0\.\d+, log-loss", typed_twice(evaluate, tmp_path), re.MULTILINE)
+        assert charged(tmp_path) == ["moments", "cells"]
+        for _ in range(2):
+            assert "against it with all helpers but one" in training(tmp_path)
+        assert charged(tmp_path) == ["moments", "cells", "gradient", "gradient"]
 
 
 def test_the_python_example_gives_what_its_comment_says():

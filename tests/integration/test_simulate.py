@@ -82,17 +82,24 @@ def run(*words):
     return json.loads(done.stdout)
 
 
-def asked(scene, *options):
+def asked(simulation, *options):
     return run(
-        "query", "--config", scene.said["config"], "--group-by", "campaign", "--value", "bought", *options
+        "query",
+        "--config",
+        simulation.said["config"],
+        "--group-by",
+        "campaign",
+        "--value",
+        "bought",
+        *options,
     )
 
 
-def verified(scene, steps):
+def verified(simulation, steps):
     """What anybody finds in the receipts: the session of the run, and both figures."""
-    config = tomllib.loads(Path(scene.said["config"]).read_text())
+    config = tomllib.loads(Path(simulation.said["config"]).read_text())
     keys = ["--service-key", config["service_key"], "--origin-key", config["origin_key"]]
-    reach = ["--service", scene.said["parameter_service"], "--helper", "helper-1"]
+    reach = ["--service", simulation.said["parameter_service"], "--helper", "helper-1"]
     found = run("receipts", "verify", "ads.example", *reach, *keys)
     (session,) = found["training_sessions"]
     assert (session["tag"], session["steps"], session["used"]) == ("ConversionModel", steps, None)
@@ -108,10 +115,10 @@ def verified(scene, steps):
 def test_a_table_of_ones_own_becomes_a_report_and_a_model_and_carries_on(table, tmp_path):
     path, spring = table
     folder = tmp_path / "play"
-    with Simulation(path, folder) as scene:
-        assert scene.said["datasets"] == {"aggregate": "measured", "train": "trained"}
-        assert scene.said["k"] == 90
-        rows = {row["campaign"]: row for row in asked(scene, "--noise", "1")["tables"][0]["rows"]}
+    with Simulation(path, folder) as simulation:
+        assert simulation.said["datasets"] == {"aggregate": "measured", "train": "trained"}
+        assert simulation.said["k"] == 90
+        rows = {row["campaign"]: row for row in asked(simulation, "--noise", "1")["tables"][0]["rows"]}
         # Laplace noise of scale 1 from each of two helpers is beyond 30 with a chance of 16 e⁻³⁰: 2e-12.
         assert spring > 60, "nothing at all would be far off"
         assert abs(rows["spring"]["bought"] - spring) < 30
@@ -125,17 +132,17 @@ def test_a_table_of_ones_own_becomes_a_report_and_a_model_and_carries_on(table, 
         # In 400 runs simulated with more noise it was 0.94 ± 0.02, and never below 0.87. A model that has not
         # learned has 0.5. Nine deviations: a false alarm in less than a billion runs.
         assert measured["auc"]["value"] > 0.75
-        verified(scene, trained["plan"]["steps"])
-        first = scene.said
-        code, said = scene.stop(signal.SIGINT)
+        verified(simulation, trained["plan"]["steps"])
+        first = simulation.said
+        code, said = simulation.stop(signal.SIGINT)
         assert code == 130
         assert said.splitlines()[-1] == "stopped; the same command carries on from here"
-    with Simulation(path, folder) as scene:
-        assert scene.said["records"] == first["records"], "nobody reported twice"
-        assert scene.said["config"] == first["config"]
-        left = asked(scene, "--noise", "1", "--again")["tables"][0]["cost"]
+    with Simulation(path, folder) as simulation:
+        assert simulation.said["records"] == first["records"], "nobody reported twice"
+        assert simulation.said["config"] == first["config"]
+        left = asked(simulation, "--noise", "1", "--again")["tables"][0]["cost"]
         assert left["left_epsilon"] < 8 - 2 * 1, "what was spent stays spent"
-        code, _ = scene.stop(signal.SIGTERM)
+        code, _ = simulation.stop(signal.SIGTERM)
         assert code == 128 + signal.SIGTERM
 
 

@@ -85,7 +85,7 @@ def wbcd() -> tuple[np.ndarray, np.ndarray]:
     return scaled.astype(np.uint8), data.target.astype(np.int64)
 
 
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.long)])
 def test_wbcd_through_two_helpers_equals_local_training(seed: int) -> None:
     x, y = wbcd()
     network, clip = dense((30, 50, 50, 1), BinaryCrossEntropy()), Clip(1.0)
@@ -114,7 +114,10 @@ def log_losses(network: Network, step: Step, x: np.ndarray, y: np.ndarray, batch
     return np.array(found)
 
 
-@pytest.mark.parametrize(("records", "fraction", "apart"), [(100_000, 19, 0.002), (100_000_000, 9, 0.006)])
+@pytest.mark.parametrize(
+    ("records", "fraction", "apart"),
+    [(100_000, 19, 0.002), pytest.param(100_000_000, 9, 0.006, marks=pytest.mark.long)],
+)
 def test_a_wide_network_learns_at_the_planned_precision_as_in_floats(
     records: int, fraction: int, apart: float
 ) -> None:

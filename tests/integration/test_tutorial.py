@@ -1,8 +1,6 @@
 """What docs/TUTORIAL.md says happens: its cells as a script and in a kernel, its commands in a shell."""
 
-import os
 import re
-import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -13,11 +11,18 @@ import pytest
 from nbclient import NotebookClient
 
 from tests.integration.notebook import NOTEBOOK, PAGE, Cell, cells, notebook
+from tests.integration.terminal import (
+    PATIENCE_S,
+    charged,
+    consoles,
+    playing,
+    typed,
+    typed_again,
+    typed_twice,
+)
 
 TEXT = PAGE.read_text()
 CELLS = cells(TEXT)
-PATIENCE_S = 600
-"""No assertion is about time; a test that hangs for this long has failed."""
 NEXT = "\x1e"
 FEWER = {
     "visitors(6_000, seed=1)": "visitors(6_000, seed=1).head(2_000)",
@@ -25,7 +30,6 @@ FEWER = {
     "    epsilon=2.0": "    noise=3.2",
 }
 """What makes the page's own code quick: fewer people and steps, and no search for the noise."""
-BIN = Path(sys.executable).parent
 
 
 def shape(printed: str) -> list[str]:
@@ -67,6 +71,7 @@ def fewer(cell: Cell) -> Cell:
     return cell._replace(code=code)
 
 
+@pytest.mark.long
 def test_the_cells_run_as_a_script_and_print_what_the_page_shows(tmp_path):
     assert all(any(old in cell.code for cell in CELLS) for old in FEWER)
     printed = ran([fewer(cell) for cell in CELLS], tmp_path)
@@ -87,60 +92,32 @@ def test_the_notebook_runs_from_top_to_bottom_in_a_kernel(tmp_path):
         assert shape("".join(output.text for output in found.outputs)) == shape(cell.printed)
 
 
-def consoles() -> list[str]:
-    """Commands that the page tells to type, block by block."""
-    blocks = re.findall(r"^```console\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
-    return [re.sub(r"^\$ ", "", block, flags=re.MULTILINE) for block in blocks]
-
-
 @pytest.mark.long
-def test_the_commands_do_the_same(tmp_path):
+def test_the_commands_do_the_same_and_typed_again_cost_nothing_more(tmp_path):
     ran(CELLS[:1], tmp_path)
-    simulate, ask, train, verify = consoles()
-    environment = os.environ | {"PATH": f"{BIN}:{os.environ['PATH']}", "COLUMNS": "100", "TERM": "dumb"}
-    with (tmp_path / "log").open("w") as log:
-        playing = subprocess.Popen(
-            ["bash", "-c", f"exec {simulate}"],
-            cwd=tmp_path,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-        )
-    with playing:
-        try:
-            assert playing.stdout is not None
-            assert playing.stdout.readline().startswith("Ready"), (tmp_path / "log").read_text()
-            said = typed(ask, tmp_path, environment)
-            assert re.search(r"^video +\d+", said, re.MULTILINE)
-            assert "against the ad server and against it with all helpers but one" in said
-            assert re.search(r"model.json: charged ε = (1|0\.99\d*) against everybody", said)
-            assert re.search(r"^AUC 0\.\d+ ± 0\.\d+, log-loss", said, re.MULTILINE)
-            assert "scores.csv: 6000 rows predicted" in said
-            said = typed(train, tmp_path, environment)
-            assert "against the ad server alone" in said
-            assert re.search(r"model.pt: trained \d+ steps", said)
-            assert re.search(r"AUC 0\.\d+ ± ", said)
-            assert "questions answered" in typed(verify, tmp_path, environment)
-            [python] = re.findall(r"^```py\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
-            [[predicted]] = [re.findall(r"0\.\d+", each) for each in ran([Cell(python, "")], tmp_path)]
-            assert float(predicted) > 0.5
-        finally:
-            playing.send_signal(signal.SIGINT)
-            playing.wait(PATIENCE_S)
-
-
-def typed(commands: str, folder: Path, environment: dict[str, str]) -> str:
-    """What commands print in a shell that stops at the first that fails."""
-    done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", commands],
-        cwd=folder,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
-    assert done.returncode == 0, (done.stdout, done.stderr)
-    return done.stdout
+    [simulate], ask, train, [variables, verify] = consoles(TEXT)
+    with playing(simulate, tmp_path):
+        typed_again(simulate, tmp_path)  # It says that it is running, and how to stop it.
+        query, explained, fit, planned, evaluated, predicted = (typed_twice(each, tmp_path) for each in ask)
+        assert re.search(r"^video +\d+", query, re.MULTILINE)
+        assert "against the ad server and against it with all helpers but one" in explained
+        assert re.search(r"model.json: charged ε = (1|0\.99\d*) against everybody", fit)
+        assert "Nothing was spent" in planned
+        assert re.search(r"^AUC 0\.\d+ ± 0\.\d+, log-loss", evaluated, re.MULTILINE)
+        assert "scores.csv: 6000 rows predicted" in predicted
+        planned, trained, recalibrated = (typed_twice(each, tmp_path) for each in train)
+        assert "against the ad server alone" in planned
+        assert re.search(r"model.pt: trained \d+ steps", trained)
+        assert re.search(r"AUC 0\.\d+ ± ", recalibrated)
+        assert "model.pt: recalibrated, logits times" in recalibrated
+        assert charged(tmp_path) == ["sums", "moments", "cells", "gradient", "cells"]
+        # Who types the whole block again does not undo what was set right.
+        kept = (tmp_path / "play" / "model.pt").read_bytes()
+        for command in train:
+            typed_again(command, tmp_path)
+        assert (tmp_path / "play" / "model.pt").read_bytes() == kept
+        for _ in range(2):
+            assert "questions answered" in typed(f"{variables}\n{verify}", tmp_path)
+        [python] = re.findall(r"^```py\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
+        [[predicted]] = [re.findall(r"0\.\d+", each) for each in ran([Cell(python, "")], tmp_path)]
+        assert float(predicted) > 0.5

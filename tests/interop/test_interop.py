@@ -1,7 +1,7 @@
 """Another language writes reports from the page alone: real helpers accept them, and sums are right.
 
-The JavaScript beside this file was written from docs/PROTOCOL.md without a look at the package. It needs Node
-and npm, which installs two packages; without them these tests say so and are skipped.
+The JavaScript beside this file was written from docs/PROTOCOL.md and docs/EXACT.md without a look at the
+package. It needs Node and npm, which installs two packages; without them these tests say so and are skipped.
 """
 
 import json
@@ -27,6 +27,7 @@ from maskedlark.wire.columns import ABSENT
 from maskedlark.wire.report import MAX_BYTES, Opener
 from maskedlark.workflow import View, open_reports
 from tests.integration.waiting import next_second
+from tests.twins import exact as twin
 
 HERE = Path(__file__).parent
 VECTORS = HERE.parents[1] / "vectors" / "v2"
@@ -97,6 +98,26 @@ def test_it_agrees_with_every_vector(js):
     assert ran.returncode == 0, ran.stdout[-4000:].decode()
     assert b"# fail 0" in ran.stdout
     assert b"# skipped 0" in ran.stdout
+
+
+def test_its_activations_are_those_of_the_twin(js):
+    # Vectors have relu, identity and tanh alone; all are on the page of exact numbers.
+    kinds = {"leaky_relu": "leaky", "elu": "elu", "sigmoid": "sigmoid", "tanh": "tanh", "relu": "relu"}
+    sums = [z * 10**power for power in range(7) for z in (-999, -256, -7, -1, 0, 1, 3, 100, 255)]
+    cases = [(name, z, 14, h, 77) for name in kinds for z in sums for h in (6, 8)]
+    script = """
+        import { readFileSync } from 'node:fs';
+        import { ACTIVATIONS } from './network.mjs';
+        const cases = JSON.parse(readFileSync(0, 'utf8'));
+        const made = cases.map(([name, ...numbers]) => ACTIVATIONS[name](...numbers.map(BigInt)));
+        console.log(JSON.stringify(made.map(Number)));
+    """
+    ran = _run(["node", "--input-type=module", "-e", script], js, json.dumps(cases).encode())
+    assert ran.returncode == 0, ran.stderr.decode()
+    expected = [
+        twin.activation({"kind": kinds[name], "k": k, "exponent": h}, z, e)[0] for name, z, e, h, k in cases
+    ]
+    assert json.loads(ran.stdout) == expected
 
 
 def _job(made: LocalCluster, aggregate: Records, train: Records) -> bytes:

@@ -1,15 +1,22 @@
-// Every vector that concerns a browser, an ad server's check of uploads, or a helper's opening of reports.
+// Every vector: what a browser writes, what an ad server checks, and what helpers open, check, draw and compute.
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
-import { readFileSync } from 'node:fs';
+import { readFileSync, readdirSync } from 'node:fs';
 import { describe, it } from 'node:test';
 import { fileURLToPath } from 'node:url';
+import { sha256 } from '@noble/hashes/sha2.js';
+import { heldOut, partition, poisson } from './batches.mjs';
 import { concat, hex, number, unhex, utf8, vector } from './bytes.mjs';
+import { cellOf, tableOf } from './cells.mjs';
+import { checkKeyOf, readCheckKey, readChecks, validByAll } from './checks.mjs';
 import { decodeCell, encodeCell, encodeColumns } from './columns.mjs';
 import { canonical, followDocument, parseDocument } from './document.mjs';
-import { decodeElements, element, encodeElements } from './field.mjs';
+import { P, decodeElements, element, encodeElements } from './field.mjs';
 import { currentKey, keyId, readKeys } from './keys.mjs';
 import { candidates, cutValues, labelSpace, quantise, replacedCut, respond, trueLabel } from './labels.mjs';
+import { maskKey, masked } from './masks.mjs';
+import { factorOf, momentsOf, phi } from './moments.mjs';
+import { readWeights } from './network.mjs';
 import { addFeatureNoise, laplaceCuts } from './noise.mjs';
 import { recorded, system } from './random.mjs';
 import { infoOf, makeReport, openPart, partOf, suite } from './report.mjs';
@@ -23,9 +30,13 @@ const NOW = 1794442834; // the clock of the vectors
 const read = (name) => JSON.parse(readFileSync(`${folder}/${name}.json`, 'utf8'));
 const keyOf = ({ text, number }) => text ?? BigInt(number);
 
+const files = new Set();
+
 /** One test for each vector of a file. */
-const each = (name, title, check) =>
+const each = (name, title, check) => {
+  files.add(`${name}.json`);
   describe(name, () => read(name).forEach((v, i) => it(`${i}: ${title(v)}`, () => check(v))));
+};
 
 const texts = (elements) => elements.map(String);
 const layouts = read('layouts');
@@ -222,6 +233,91 @@ each('bad', (v) => `${v.who}: ${v.name}`, async (v) => {
   if (v.error === null) await reader();
   else await assert.rejects(reader, { name: v.error });
 });
+
+const lists = (numbers) => numbers.map((list) => list.map(BigInt));
+const addedUp = (answers) => answers[0].map((_, j) => element(answers.reduce((sum, answer) => sum + answer[j], 0n)));
+const signed = (elements) => elements.map((x) => String(2n * x > P ? x - P : x));
+
+each('answer-masks', (v) => `${v.answers.length} helpers, ${v.seeds.length} datasets`, async (v) => {
+  const bytes = (x) => (Array.isArray(x) ? x.map(unhex) : unhex(x));
+  const key = maskKey(v.seeds.map(unhex), v.bound.map(bytes));
+  assert.equal(hex(key), v.key);
+  const answers = lists(v.answers);
+  const sent = await Promise.all(answers.map((answer, place) => masked(answer, key, place, answers.length)));
+  assert.deepEqual(sent.map(texts), v.masked);
+  assert.deepEqual(addedUp(sent), addedUp(answers));
+});
+
+each('batches', (v) => `${v.kind}, ${v.records} records`, (v) => {
+  const seed = unhex(v.seed);
+  if (v.kind === 'held out') return assert.deepEqual(heldOut(seed, v.tag, v.records, v.share), v.rows);
+  if (v.kind === 'partition') {
+    return assert.deepEqual(partition(seed, v.tag, v.slot, v.records, v.batches.length), v.batches);
+  }
+  const { batch, rows, room } = v;
+  assert.deepEqual(poisson(seed, v.tag, v.slot, v.records, v.rate), { batch, rows, room });
+});
+
+each('check-keys', (v) => `${v.document}, ${v.place}: ${v.error}`, async (v) => {
+  const { privateKey, raw } = await pairOf(unhex(v.secret_key));
+  const secrets = new Map([[hex(keyId(raw)), privateKey]]);
+  const reading = readCheckKey(v.message, documents.get(v.document), v.place, secrets);
+  if (v.error !== null) return assert.rejects(reading, { name: v.error });
+  assert.equal(hex(await reading), v.check_key);
+});
+
+const messages = read('check-messages');
+
+each('check-messages', (v) => `${v.document}, ${v.place}: ${v.error}`, async (v) => {
+  const document = documents.get(v.document);
+  const key = checkKeyOf(unhex(v.check_secret), document.origin, document.digest);
+  assert.equal(hex(key), v.check_key);
+  assert.equal(hex(sha256(key)), v.key_digest);
+  const reading = ({ message, place }) => readChecks(unhex(message), document, place, key);
+  if (v.error !== null) return assert.rejects(reading(v), { name: v.error });
+  const rows = await reading(v);
+  assert.deepEqual([...rows.keys()], v.ids);
+  assert.deepEqual([...rows.values()].map(texts), v.numbers);
+  const all = await Promise.all(messages.filter((m) => m.document === v.document && m.error === null).map(reading));
+  assert.equal(all.length, document.helpers.length);
+  assert.deepEqual(v.ids.map((id) => validByAll(id, all)), v.valid);
+});
+
+/** A helper's shares of a label's masks, record by record. */
+const ofLabel = (v, shares, label) => {
+  const width = (i, record) => v.candidates[i][record].length;
+  return lists(shares).map((row, record) => {
+    const from = Array.from({ length: label }, (_, i) => width(i, record)).reduce((sum, x) => sum + x, 0);
+    return row.slice(from, from + width(label, record));
+  });
+};
+
+const checkAnswers = (v, answers) => {
+  assert.deepEqual(answers.map((lists) => lists.map(texts)), v.answers);
+  assert.deepEqual(v.sums.map((_, i) => signed(addedUp(answers.map((lists) => lists[i])))), v.sums);
+};
+
+each('moments', (v) => `${v.model.layers.length} layers, ${v.norm}`, (v) => {
+  const layers = readWeights(v.model, unhex(v.weights));
+  const records = v.features.map((features) => phi(layers, unhex(features)));
+  const factors = records.map((record) => factorOf(record, { ...v, fraction: v.model.fraction }));
+  assert.deepEqual(records.map(({ numbers }) => numbers.map(Number)), v.numbers);
+  assert.deepEqual(factors.map(Number), v.factors);
+  const rows = records.map(({ numbers }, i) => numbers.map((x) => factors[i] * x));
+  const ofHelper = (shares) => v.model.losses.map((loss, i) => momentsOf(loss, rows, v.candidates[i], ofLabel(v, shares, i)));
+  checkAnswers(v, v.shares.map(ofHelper));
+});
+
+each('cells', (v) => v.tables.map(({ cells }) => cells.kind).join(), (v) => {
+  const layers = v.model && readWeights(v.model, unhex(v.weights));
+  const cells = v.tables.map((table) => v.features.map((features) => cellOf(table.cells, layers, unhex(features))));
+  assert.deepEqual(cells, v.cells);
+  const ofHelper = (shares) => v.tables.map((table, i) =>
+    tableOf(table, v.spaces[table.label], cells[i], v.candidates[table.label], ofLabel(v, shares, table.label)));
+  checkAnswers(v, v.shares.map(ofHelper));
+});
+
+it('every file of vectors is read', () => assert.deepEqual([...files].sort(), readdirSync(folder).sort()));
 
 describe('what has no vector', () => {
   it('the y of order 8 is one', () => {

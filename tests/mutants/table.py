@@ -57,10 +57,10 @@ MUTANTS = (
     ),
     Mutant(
         "a session: without noise only over records that are private by themselves",
-        SOURCE + "ledger/trail.py",
+        SOURCE + "ledger/receipt_verification.py",
         "(lacking := randomised.missing(document, receipt.tag)) is not None",
         "(lacking := None) is not None",
-        "tests/unit/ledger/test_session_trail.py",
+        "tests/unit/ledger/test_session_verification.py",
     ),
     Mutant(
         "k: a dataset of fewer records is not released",
@@ -267,7 +267,7 @@ MUTANTS = (
     ),
     Mutant(
         "a hidden part: below k it is noise alone",
-        SOURCE + "release/release.py",
+        SOURCE + "release/job.py",
         "scope.sizes(tag)).at_least(scope.document.k)",
         "scope.sizes(tag))",
         "tests/unit/release/test_hidden_parts.py",
@@ -275,8 +275,8 @@ MUTANTS = (
     Mutant(
         "the work: is of a size that everybody may know",
         SOURCE + "release/parts.py",
-        'order = np.sort(np.argsort(~taken, kind="stable")[:most])',
-        "order = np.flatnonzero(taken)",
+        "np.where(taken, first <= left, rest <= others)",
+        "taken",
         "tests/unit/release/test_parts.py",
     ),
     Mutant(
@@ -297,7 +297,7 @@ MUTANTS = (
     Mutant(
         "a batch: no record is in more than were charged",
         SOURCE + "release/parts.py",
-        "each.taken & (seen[each.rows] <= most)",
+        "each.taken & (_at(seen, each.rows) <= most)",
         "each.taken",
         "tests/unit/release/test_parts.py",
     ),
@@ -351,25 +351,25 @@ MUTANTS = (
         "tests/unit/ledger/test_sessions.py",
     ),
     Mutant(
-        "a course: noise is in units of the full sensitivity",
+        "a session's charge: noise is in units of the full sensitivity",
         SOURCE + "dp/session_charge.py",
         "standard_deviation=2 * noise",
         "standard_deviation=4 * noise",
         "tests/unit/dp/test_session_charge.py",
     ),
     Mutant(
-        "a course: an early end is paid for",
+        "a session's charge: an early end is paid for",
         SOURCE + "dp/session_charge.py",
         "delta = closed.session_charge, _END * closed.session_charge.delta",
         "delta = closed.session_charge, closed.session_charge.delta",
         "tests/unit/dp/test_session_charge.py",
     ),
     Mutant(
-        "a course: says a number of batches that is no secret",
-        SOURCE + "ledger/trail.py",
-        "course.batches >= least",
+        "a session's charge: says a number of batches that is no secret",
+        SOURCE + "ledger/receipt_verification.py",
+        "charge.batches >= least",
         "True",
-        "tests/unit/ledger/test_session_trail.py",
+        "tests/unit/ledger/test_session_verification.py",
     ),
     Mutant(
         "a step: over a batch below k, the sum is not in its answer",
@@ -493,7 +493,7 @@ MUTANTS = (
     Mutant(
         "the anchor: an old ledger is refused",
         SOURCE + "ledger/rows.py",
-        "if digest_at(connection, origin, mark.number) != mark.digest:",
+        "if digest_at(connection, origin, head.number) != head.digest:",
         "if False:",
         "tests/unit/ledger/test_ledger.py",
     ),
@@ -509,7 +509,7 @@ MUTANTS = (
         SOURCE + "ledger/receipt.py",
         "key.verify(label, text.encode(), bytes.fromhex(signature))",
         "pass",
-        "tests/unit/ledger/test_trail.py",
+        "tests/unit/ledger/test_receipt_verification.py",
     ),
     Mutant(
         "the signature: of a document is verified",
@@ -730,14 +730,14 @@ MUTANTS = (
     ),
     Mutant(
         "fitting: earlier charges do not make another question of the same fit",
-        SOURCE + "fitting/asking.py",
+        SOURCE + "fitting/moments_request.py",
         "noise = first_noise(document, Moments.name, settings.tag, settings.noise, settings.epsilon)",
         "noise = 0.1 * 10.0 ** len(settings.client.receipts(document.helpers[0].name))",
         "tests/unit/fitting/test_estimators.py",
     ),
     Mutant(
         "fitting: fakes count as nothing",
-        SOURCE + "fitting/asking.py",
+        SOURCE + "fitting/moments_request.py",
         "return self.records / (1 + self.fake_rate)",
         "return float(self.records)",
         "tests/unit/fitting/test_estimators.py",
@@ -1012,7 +1012,7 @@ MUTANTS = (
     Mutant(
         "a check key: an old ledger may lack its pin",
         SOURCE + "ledger/ledger.py",
-        "            rows.check_anchor(connection, document.origin, mark)\n            signed",
+        "            rows.check_anchor(connection, document.origin, head)\n            signed",
         "            signed",
         "tests/unit/helper/test_check_keys.py",
     ),
@@ -1026,9 +1026,54 @@ MUTANTS = (
     Mutant(
         "a check: the verdict comes before the digest",
         HELPER + "freezing.py",
+        "    sharding.remove_all_but(target, contents)\n    expires",
+        "    for each in agreed:\n"
+        "        left = each.accepted & ~each.kept\n"
+        "        name.update(chunk_file.read(source, each.file, left, document.declared_models).heads)\n"
+        "    sharding.remove_all_but(target, contents)\n    expires",
+        "tests/integration/test_checking.py",
+    ),
+    Mutant(
+        "a check: what is not valid is not frozen",
+        HELPER + "freezing.py",
         "if document.checked and (kept & ~_valid(row)).any():",
         "if False:",
         "tests/integration/test_checking.py",
+    ),
+    Mutant(
+        "a check: the numbers of all helpers are needed",
+        HELPER + "checking.py",
+        "        messages = decode_relay(relayed)\n",
+        "        messages = decode_relay(relayed)\n        places = places[: len(messages)]\n",
+        "tests/integration/test_checking.py",
+    ),
+    Mutant(
+        "a check: its point is none at which numbers are stated",
+        SOURCE + "core/validity.py",
+        "sharing.streams(_DOMAIN + key, ids, 1, 2 * points + 1)",
+        "sharing.streams(_DOMAIN + key, ids, 1)",
+        "tests/unit/core/test_validity.py",
+    ),
+    Mutant(
+        "a check: the least value is added by one helper alone",
+        SOURCE + "core/declared.py",
+        "least = np.array(value.least if place == 0 else 0)",
+        "least = np.array(value.least)",
+        "tests/unit/core/test_forged.py",
+    ),
+    Mutant(
+        "a check key: is for the document's helpers and nobody else",
+        SOURCE + "release/shared_seed.py",
+        "if helper not in message.sealed or set(message.sealed) != {each.name for each in document.helpers}:",
+        "if helper not in message.sealed:",
+        "tests/unit/helper/test_check_keys.py",
+    ),
+    Mutant(
+        "a check key: its secret is the identity's",
+        HELPER + "keyring.py",
+        "if self.check is not None and self.check_signature is not None:",
+        "if False:",
+        "tests/unit/helper/test_keyring.py",
     ),
     Mutant(
         "a check: all helpers have one key",
@@ -1047,8 +1092,8 @@ MUTANTS = (
     Mutant(
         "a check: numbers count for their report alone",
         SOURCE + "release/check_messages.py",
-        "found[there] = other.numbers[rows[there]]",
-        "found[:] = other.numbers[: len(found)]",
+        "theirs[there] = other.numbers[rows[there]]",
+        "theirs[:] = other.numbers[: len(theirs)]",
         "tests/unit/release/test_check_messages.py",
     ),
     Mutant(

@@ -8,7 +8,7 @@ from tests.unit.parameters import cases
 
 CEILINGS = {"adserver": {"epsilon": 4.0, "delta": 1e-6}, "coalition": {"epsilon": 30.0, "delta": 1e-6}}
 DOCUMENT = cases.make(k=1, training=CEILINGS)
-COURSES = [
+SESSION_CHARGES = [
     SessionCharge("gaussian", 1.0, 0.02, 100, 12, 1e-8),
     SessionCharge("gaussian", 3.0, 0.1, 40, 20, 5e-8),
     SessionCharge("gaussian", 6.0, 1.0, 8, 8, 2e-8),

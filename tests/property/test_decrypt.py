@@ -15,14 +15,15 @@ from hypothesis import strategies as st
 from maskedlark.core import field
 from maskedlark.core.declared import Bag, Category
 from maskedlark.core.purpose import Purpose
-from maskedlark.errors import TrailingBytes, Truncated, WrongLength
+from maskedlark.errors import WrongLength
 from maskedlark.randomness import FixedRandomness
 from maskedlark.wire.columns import ABSENT, CELL_BYTES
 from maskedlark.wire.decrypt import decrypt_parts
+from maskedlark.wire.errors import TrailingBytes, Truncated
 from maskedlark.wire.report import Opener
 from tests.property.mutating import mutate
 from tests.property.sealing import HOUR, MODELS, STRANGER, Making, candidates_at, column_at, opener
-from tests.twins import opening as twin
+from tests.twins import decrypt as twin
 
 TAGS = [model.tag for model in MODELS]
 Fault = Callable[[Making], None]

@@ -162,7 +162,7 @@ def test_tables_are_the_twins_many_times(case: Case, block: int, k: int) -> None
     check_case(case, block, k)
 
 
-@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("threads", [pytest.param(1, marks=pytest.mark.long), 2])
 def test_threads_do_not_matter(threads: int) -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(threads)

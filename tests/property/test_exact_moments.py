@@ -103,7 +103,7 @@ def test_shares_add_up_many_times(phi: Representation, data: st.DataObject, bloc
     check_case(phi, data.draw(helpers_of(phi.network)), block)
 
 
-@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("threads", [pytest.param(1, marks=pytest.mark.long), 2])
 def test_threads_do_not_matter(threads: int) -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(threads)

@@ -92,7 +92,7 @@ def test_equals_the_twin_many_times(case: Case, block: int) -> None:
     check_case(case, block)
 
 
-@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("threads", [pytest.param(1, marks=pytest.mark.long), 2])
 def test_threads_do_not_matter(threads: int) -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(threads)

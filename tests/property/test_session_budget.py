@@ -13,14 +13,14 @@ from maskedlark.dp.accountant import Charge
 from maskedlark.dp.mechanisms import Kind
 from maskedlark.dp.session_charge import adserver_epsilon, coalition_epsilon, sampled_epsilon
 from maskedlark.errors import ReleaseRefused
-from maskedlark.ledger import trail
-from maskedlark.ledger.budget import Account, Entry, SessionRefund
+from maskedlark.ledger import receipt_verification
+from maskedlark.ledger.budget import Account, BudgetEntry, SessionRefund
 from maskedlark.ledger.errors import StepTaken
-from tests.property.charges import CEILINGS, COURSES, DOCUMENT, SOME, TAGS
+from tests.property.charges import CEILINGS, DOCUMENT, SESSION_CHARGES, SOME, TAGS
 from tests.unit.ledger import ledgers
 from tests.unit.ledger.ledgers import DATASETS, ChargedSessions, opening, question
 
-OPENED = st.tuples(st.just("open"), TAGS, SOME, st.sampled_from(COURSES))
+OPENED = st.tuples(st.just("open"), TAGS, SOME, st.sampled_from(SESSION_CHARGES))
 CLOSED = st.tuples(st.just("close"), st.integers(0, 7), st.floats(0, 1), st.just(None))
 CHARGED = st.tuples(st.just("charge"), TAGS, SOME, st.floats(2.0, 30.0))
 AGGREGATED = st.tuples(st.just("charge"), st.none(), SOME, st.floats(0.5, 4.0))
@@ -35,15 +35,15 @@ class Shadow:
         self.charges = []
 
     def cost(self, coalition):
-        """The sum over streams of the dearest dataset: used steps alone, at the whole δ of each course."""
+        """The sum over streams of the dearest dataset: used steps alone, at the whole δ of each charge."""
         places: dict[tuple[str, bytes], float] = {}
-        for stream, datasets, course, used in self.sessions.values():
+        for stream, datasets, charge, used in self.sessions.values():
             known = accountant.epsilon(
-                [Charge(course.mechanism, course.noise, min(used, course.batches))], course.delta
+                [Charge(charge.mechanism, charge.noise, min(used, charge.batches))], charge.delta
             )
             hidden = (
-                sampled_epsilon(course.noise, course.rate, used, course.delta)
-                if used > 0 and course.rate < 1
+                sampled_epsilon(charge.noise, charge.rate, used, charge.delta)
+                if used > 0 and charge.rate < 1
                 else known
             )
             for dataset in datasets:
@@ -66,11 +66,11 @@ def test_no_order_of_moves_exceeds_a_ceiling_or_forgets_what_was_used(moves):
             if not open_ones:
                 continue
             session = open_ones.pop(first % len(open_ones))
-            stream, datasets, course, _ = shadow.sessions[session]
-            used = round(second * course.steps)
-            kept = course.kept(used)
-            shadow.sessions[session] = stream, datasets, course, used
-            closing = SessionRefund(session, course.closed(used, min(kept, course.batches)))
+            stream, datasets, charge, _ = shadow.sessions[session]
+            used = round(second * charge.steps)
+            kept = charge.kept(used)
+            shadow.sessions[session] = stream, datasets, charge, used
+            closing = SessionRefund(session, charge.closed(used, min(kept, charge.batches)))
             assert account.cost(closing).after.epsilon <= before.epsilon
             account.add([closing])
             after = account.spent()
@@ -79,7 +79,7 @@ def test_no_order_of_moves_exceeds_a_ceiling_or_forgets_what_was_used(moves):
         else:
             session = bytes([number]) * 16
             kind: Kind = "laplace" if first is None else "gaussian"
-            entry = Entry(first, second, third if move == "open" else Charge(kind, third, 1), session)
+            entry = BudgetEntry(first, second, third if move == "open" else Charge(kind, third, 1), session)
             if not account.fits(entry):
                 continue
             cost = account.cost(entry)
@@ -131,7 +131,9 @@ def test_a_third_party_finds_every_ledgers_history_within_the_budget(moves):
                 assert won[which, second][0] != body
             except ReleaseRefused:
                 pass
-        found = trail.verify(ledger.receipts("ads.example"), "ads.example", "helper-0", [DOCUMENT])
+        found = receipt_verification.verify(
+            ledger.receipts("ads.example"), "ads.example", "helper-0", [DOCUMENT]
+        )
         database.close()
         # Who starts anew on the same database counts the same.
         again, database, _ = ledgers.at(Path(folder), marks)
@@ -143,9 +145,9 @@ def test_a_third_party_finds_every_ledgers_history_within_the_budget(moves):
 
 
 @settings(deadline=None, max_examples=30)
-@given(st.sampled_from(COURSES), st.data())
-def test_a_course_that_used_more_never_costs_less(course, data):
-    low, high = sorted(data.draw(st.tuples(*[st.integers(0, course.steps)] * 2)))
-    closed = [course.closed(used, min(course.kept(used), course.batches)) for used in (low, high)]
+@given(st.sampled_from(SESSION_CHARGES), st.data())
+def test_a_session_that_used_more_never_costs_less(charge, data):
+    low, high = sorted(data.draw(st.tuples(*[st.integers(0, charge.steps)] * 2)))
+    closed = [charge.closed(used, min(charge.kept(used), charge.batches)) for used in (low, high)]
     for figure in (adserver_epsilon, coalition_epsilon):
-        assert figure(closed[0]) <= figure(closed[1]) <= figure(course)
+        assert figure(closed[0]) <= figure(closed[1]) <= figure(charge)

@@ -13,7 +13,7 @@ from maskedlark.errors import Expired
 from maskedlark.functions.function import Group
 from maskedlark.functions.sums import Sums
 from maskedlark.helper.anchor import FileAnchor
-from maskedlark.ledger import receipt, trail
+from maskedlark.ledger import receipt, receipt_verification
 from maskedlark.ledger.receipt import CheckKeyReceipt, FrozenReceipt, ReleaseReceipt, SignedReceipt
 from maskedlark.parameters.document import Document
 from maskedlark.release import messages
@@ -252,7 +252,7 @@ class Invariants:
             if number > len(found) or found[number - 1].encode() != data:
                 raise Broken(f"receipt {number} of {helper.host} left, and is not in its ledger")
         adserver = next(each for each in self._world.adservers if each.origin == origin)
-        trail.verify(found, origin, helper.name, adserver.documents)
+        receipt_verification.verify(found, origin, helper.name, adserver.documents)
         self._within_budget(found, adserver)
 
     def _within_budget(self, found: list[SignedReceipt], adserver: AdServer) -> None:

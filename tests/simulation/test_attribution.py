@@ -8,7 +8,7 @@ import pytest
 from maskedlark.browser import Kind, Store
 from maskedlark.randomness import FixedRandomness
 from tests.twins.attribution import Reference
-from tests.unit.browser.cases import DAY, Set, secrets
+from tests.unit.browser.cases import DAY, BrowserSetup, secrets
 
 OPERATIONS = 500
 DESTINATIONS = ("shop.example", "other.example", "third.example")
@@ -18,7 +18,7 @@ WINDOW = 7 * DAY
 def life(path, seed: int) -> None:
     """One run of random operations; every source is told apart by its place, so a loss or a double shows."""
     draws = FixedRandomness(b"life %d" % seed)
-    scene = Set(
+    setup = BrowserSetup(
         path, FixedRandomness(b"browser %d" % seed), models=[], training=None, decoys=[], fake_rate=0.0
     )
     reference, places = Reference(), 0
@@ -27,27 +27,27 @@ def life(path, seed: int) -> None:
         if what < 7:
             kind = Kind.CLICK if number % 3 == 0 else Kind.VIEW
             lives = 1 + number * 20 if number % 2 else None
-            scene.see(kind, DESTINATIONS[which], places, features={}, expiry_s=lives)
-            reference.see(places, kind is Kind.CLICK, DESTINATIONS[which], scene.clock.now(), lives or WINDOW)
+            setup.see(kind, DESTINATIONS[which], places, features={}, expiry_s=lives)
+            reference.see(places, kind is Kind.CLICK, DESTINATIONS[which], setup.clock.now(), lives or WINDOW)
             places += 1
         elif what < 14:
             values = [{"purchase": number}, {"visit": 1}, {"purchase": number, "visit": 1}][number % 3]
-            scene.convert(DESTINATIONS[which], **values)
+            setup.convert(DESTINATIONS[which], **values)
             reference.convert(
-                DESTINATIONS[which], scene.clock.now(), values.get("purchase", 0), values.get("visit", 0)
+                DESTINATIONS[which], setup.clock.now(), values.get("purchase", 0), values.get("visit", 0)
             )
         elif what < 17:
-            scene.clock.seconds += step if number % 4 else -step // 8  # clocks jump back now and then
+            setup.clock.seconds += step if number % 4 else -step // 8  # clocks jump back now and then
         elif what < 19:
-            scene.browser.report_due()
+            setup.browser.report_due()
             # When is random, so the reference is told which sources were reported.
-            alive = {s.keys["place"] for d in DESTINATIONS for s in scene.store.sources_of("ads.example", d)}
+            alive = {s.keys["place"] for d in DESTINATIONS for s in setup.store.sources_of("ads.example", d)}
             reference.close(set(range(places)) - alive)
         else:
-            scene.restart()
-    found = [secrets(data, scene.document) for data in scene.all_reports()]
+            setup.restart()
+    found = [secrets(data, setup.document) for data in setup.all_reports()]
     outcome = sorted((payload.keys[1], *numbers[1:]) for payload, numbers in found)
-    scene.store.close()
+    setup.store.close()
     assert all(numbers[0] == 1 for _, numbers in found)
     assert outcome == reference.outcome()
 

@@ -11,12 +11,15 @@ from collections import Counter
 import pytest
 
 from tests.simulation.kills.running import SEED, playing, run
+from tests.simulation.kills.waiting import Broken
 
 SCHEDULES, STAGES = 50, 10
 QUICK = 1562
 """A kill at every stage."""
 ON_A_SERVER = 5
 """The stage whose ad server keeps its reports in PostgreSQL."""
+SECOND_POINT = "tests.simulation.kills.second_point"
+"""By its name: a process that imports it has its mistake."""
 TOTALS: Counter[str] = Counter()
 
 
@@ -24,7 +27,30 @@ def test_a_quick_schedule(tmp_path, capsys):
     with playing(tmp_path, 2, 1) as (play, invariants):
         run(play, invariants, int(os.environ.get(SEED, QUICK)))
     with capsys.disabled():
-        print(f" kills {dict(play.kills)}", end=" ")
+        print(f" kills {dict(play.kills)}, {play.published.repeated} numbers again", end=" ")
+
+
+def sent_again_after_kills(play):
+    """Reports that were checked, taken back, and sent again to helpers that were killed meanwhile."""
+    play.upload(24, [])
+    play.select("d")
+    play.kill_client("client", "send", "d", "/checks?", 2, 0.0)
+    for helper in play.stage.helpers:
+        play.kill("checks", helper.process)
+    play.settle()
+    play.abort("d")
+    play.select("d")
+    play.send("d")
+
+
+@pytest.mark.long
+def test_a_helper_that_publishes_other_numbers_after_a_kill_is_found(tmp_path):
+    """Planted: else the schedules might compare nothing."""
+    with (
+        playing(tmp_path, 2, 1, functions=SECOND_POINT) as (play, _),
+        pytest.raises(Broken, match="published other numbers"),
+    ):
+        sent_again_after_kills(play)
 
 
 @pytest.mark.long

@@ -13,7 +13,7 @@ from tests.simulation.schedule import LENGTH, draw
 from tests.simulation.shrinking import failure, shown, shrink
 from tests.simulation.totals import Totals
 
-QUICK = 6
+QUICK = 4
 LONG, BLOCK = 800, 20
 FIRST_LONG = 1000
 """Its seeds are others than those of the quick run."""

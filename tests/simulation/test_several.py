@@ -15,29 +15,37 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 
 from maskedlark.adserver.remote_helper import fetch_receipts
 from maskedlark.clock import SystemClock
+from maskedlark.core import field, sharing
 from maskedlark.core.purpose import Purpose
+from maskedlark.dp.sampling import Sampling
 from maskedlark.errors import MaskedLarkError
+from maskedlark.functions import model
 from maskedlark.functions.sums import Sums
 from maskedlark.helper import config
 from maskedlark.helper.database_anchor import DatabaseAnchor
-from maskedlark.ledger import trail
+from maskedlark.ledger import receipt_verification
 from maskedlark.ledger.errors import BudgetExhausted
-from maskedlark.ledger.receipt import FrozenReceipt, ReleaseReceipt
-from maskedlark.randomness import SystemRandomness
-from maskedlark.release.messages import Request
+from maskedlark.ledger.receipt import ClosedReceipt, FrozenReceipt, OpenedReceipt, ReleaseReceipt
+from maskedlark.randomness import FixedRandomness, SystemRandomness
+from maskedlark.release.messages import Request, SessionRequest
 from maskedlark.simulate import cluster as simulated
 from maskedlark.simulate.cluster import local_cluster
 from maskedlark.storage.engine import open_database
 from maskedlark.web.errors import ServiceAway
 from maskedlark.web.remote import Remote, SignedRemote
+from maskedlark.web.request_signature import NO_BODY_TYPE
 from maskedlark.wire import uploads
+from maskedlark.wire.datasets import JSON_TYPE
+from maskedlark.wire.steps import STEP_TYPE
 from maskedlark.wire.uploads import Verdict
 from tests.databases import fresh_database
 from tests.integration.waiting import next_second
+from tests.unit.release import stepping
 
 PROCESSES, QUESTIONS = 3, 4
 NOISE = 0.1
@@ -50,6 +58,17 @@ budget = {{epsilon = {QUESTIONS * 2 / NOISE}, delta = 0.0}}
 mechanisms.sums = {{kind = "laplace", noise_floor = {NOISE}}}
 [values]
 number = [0, 1024]
+"""
+
+
+STEPS, TRAINED, FEATURES = 8, 60, 4
+TRAINING = f"""
+k = 10
+budget = {{epsilon = 100.0, delta = 1e-4}}
+training = {{adserver = {{epsilon = 50.0, delta = 1e-5}}, coalition = {{epsilon = 150.0, delta = 1e-5}}}}
+mechanisms.gradient = {{kind = "gaussian", noise_floor = 1.0}}
+[models.clicks]
+columns = [{{kind = "bytes", count = {FEATURES}}}]
 """
 
 
@@ -81,7 +100,7 @@ def again(work):
 
 
 @contextmanager
-def cluster(folder, server):
+def cluster(folder, server, settings=SETTINGS):
     """All on one server; every helper has its own database and another for its anchor."""
     names = ["helper-0", "helper-1"]
     ledgers = {name: fresh_database(server) for name in names}
@@ -99,7 +118,7 @@ def cluster(folder, server):
             made.config.write_text(made.config.read_text() + serving)
 
         patch.setattr(simulated, "_write_configs", written)
-        with local_cluster(folder, SETTINGS, SystemRandomness(), 2, server, workers=PROCESSES) as made:
+        with local_cluster(folder, settings, SystemRandomness(), 2, server, workers=PROCESSES) as made:
             yield made
 
 
@@ -186,7 +205,7 @@ def check(made, helper):
     """Receipts verify as one chain: one charge for each question, one dataset; and all are anchored."""
     with Remote(helper.process.address) as remote:
         chain = again(lambda: list(fetch_receipts(remote, made.origin)))
-    found = trail.verify(chain, made.origin, helper.name, made.documents)
+    found = receipt_verification.verify(chain, made.origin, helper.name, made.documents)
     charged = Counter(each.request for each in found.receipts if isinstance(each, ReleaseReceipt))
     assert sorted(charged.values()) == [1] * QUESTIONS
     assert sum(isinstance(each, FrozenReceipt) for each in found.receipts) == 1
@@ -203,6 +222,7 @@ def play(made, count, kills, senders=6):
         check(made, helper)
 
 
+@pytest.mark.long
 def test_three_processes_of_each_while_some_are_killed(tmp_path, postgresql_url):
     with cluster(tmp_path, postgresql_url) as made:
         play(made, 48, 1)
@@ -213,3 +233,67 @@ def test_three_processes_of_each_while_some_are_killed(tmp_path, postgresql_url)
 def test_three_processes_at_length(tmp_path, postgresql_url, kills):
     with cluster(tmp_path, postgresql_url) as made:
         play(made, 600, kills, 12)
+
+
+def post(made, place, path, body, media_type):
+    """On a connection of its own: any process may answer."""
+    helper, http = made.helpers[place], httpx.Client(timeout=PATIENCE_S)
+    key = made.request_keys[made.origin]
+    with SignedRemote(helper.process.address, helper.name, made.origin, key, SystemClock(), http) as remote:
+        return again(lambda: remote.post(path, body, media_type))
+
+
+def train(made, kills):
+    """A session whose steps go to any process, each to two at once, while processes die."""
+    rng = FixedRandomness(b"people")
+    features = rng.below(256, TRAINED * FEATURES).reshape(TRAINED, FEATURES).astype(np.uint8)
+    made.upload(made.browsers().train("clicks", features, [rng.below(2, TRAINED)]))
+    with made.client() as client:
+        client.select("d", 0, next_second(), Purpose.TRAIN)
+        digest = client.send("d").digest.hex()
+    request = SessionRequest(
+        id=f"{1:032x}",
+        datasets=(digest,),
+        slots=(0,),
+        function="gradient",
+        tag="clicks",
+        arguments=model.describe(stepping.network()).model_dump(mode="json"),
+        noise=4.0,
+        sampling=Sampling(kind="poisson", rate=0.6),
+        steps=STEPS,
+        delta=1e-6,
+    )
+    sums = []
+    for place, helper in enumerate(made.helpers):
+        opened = {post(made, place, "/v2/sessions", request.encode(), JSON_TYPE) for _ in range(PROCESSES)}
+        assert len(opened) == 1
+        own = []
+        with ThreadPoolExecutor(2) as pool:
+            for step in range(STEPS):  # One after the other: helpers refuse any but the next.
+                body = stepping.body(stepping.network(), b"%d" % step)
+                path = f"/v2/sessions/{request.id}/steps/{step}"
+                asking = [pool.submit(post, made, place, path, body, STEP_TYPE) for _ in range(2)]
+                if step % 3 == 1 and step // 3 < kills:
+                    kill_one(helper.process, step)
+                (answer,) = {each.result(2 * PATIENCE_S) for each in asking}
+                own.append(answer)
+        sums.append(own)
+        for _ in range(2):
+            post(made, place, f"/v2/sessions/{request.id}/close", b"", NO_BODY_TYPE)
+        with Remote(helper.process.address) as remote:
+            chain = again(lambda: list(fetch_receipts(remote, made.origin)))
+        found = receipt_verification.verify(chain, made.origin, helper.name, made.documents).receipts
+        (closed,) = [each for each in found if isinstance(each, ClosedReceipt)]
+        assert [each.request for each in found if isinstance(each, OpenedReceipt)] == [request.id]
+        assert closed.used_steps == STEPS
+    for one, other in zip(*sums, strict=True):
+        # Masks cancel, so both drew the same batch, whoever computed it: what is left is no larger than
+        # the batch's gradients and both helpers' noise.
+        total = field.to_signed(sharing.combine([field.from_bytes(one), field.from_bytes(other)]))
+        assert np.abs(total).max() < field.P // 100
+
+
+@pytest.mark.long
+def test_steps_of_a_session_go_to_any_process_while_some_are_killed(tmp_path, postgresql_url):
+    with cluster(tmp_path, postgresql_url, TRAINING) as made:
+        train(made, 2)

@@ -1,6 +1,6 @@
 """Attacks of an ad server that looks at each helper's answer. Each returns what it found; tests judge it.
 
-Over HTTP; those that need no process are in `answer_desks`.
+Over HTTP; those that need no process are in `answers_in_memory`.
 """
 
 from collections.abc import Sequence
@@ -18,14 +18,14 @@ from maskedlark.errors import MaskedLarkError
 from maskedlark.functions.function import Part
 from maskedlark.ledger.receipt import OpenedReceipt
 from maskedlark.release import parts
-from tests.statistical.hostile_adserver import HostileAdServer, Plan
+from tests.statistical.hostile_adserver import HostileAdServer, SessionSettings
 
 CONFIDENCE = 0.9999
 """Of a bound on ε: it is over the true one by chance once in 10,000 runs."""
 
 
 @dataclass(frozen=True)
-class Found:
+class AttackResult:
     """What an attack found. `refused`: helpers did not answer at all."""
 
     membership: Guesses | None = None
@@ -50,37 +50,43 @@ class Found:
         )
 
 
-def course_of(opened: OpenedReceipt) -> SessionCharge:
+def charge_of(opened: OpenedReceipt) -> SessionCharge:
     assert opened.session_charge is not None
     return opened.session_charge
 
 
-def judged(coins, scores, members: Guesses, course: SessionCharge) -> Found:
-    labels = answers.labels(coins, scores, course)
-    bound = canaries.signed_lower_bound(coins, scores, CONFIDENCE, course.delta)
-    return Found(members, labels, bound, adserver_epsilon(course))
+def judged(coins, scores, members: Guesses, charge: SessionCharge) -> AttackResult:
+    labels = answers.guess_labels(coins, scores, charge)
+    bound = canaries.signed_lower_bound(coins, scores, CONFIDENCE, charge.delta)
+    return AttackResult(members, labels, bound, adserver_epsilon(charge))
 
 
-def single_answers(server: HostileAdServer, digest: str, coins: np.ndarray, plan: Plan) -> Found:
+def single_answers(
+    server: HostileAdServer, digest: str, coins: np.ndarray, plan: SessionSettings
+) -> AttackResult:
     """Attack 1: who is in a batch is read from helper 0's answer alone, labels from the sums of those."""
     request, tail = server.request(digest, plan), server.tail(plan)
     opened = [server.open(place, request) for place in range(len(server.helpers))]
-    seen, drawn, course = server.answers(request), server.drawn(0, opened[0]), course_of(opened[0])
+    seen, drawn, charge = server.answers(request), server.drawn(0, opened[0]), charge_of(opened[0])
     traces = answers.traces(seen[:, :1])
     sums = -np.array([server.lifted(each) for each in seen]) / (2 * server.psi)
     inside = answers.in_batches(traces, plan.rate, tail)
     scores = answers.scores(sums, inside, plan.rate, plan.noise * len(server.helpers) ** 0.5)
-    return judged(coins, scores, answers.membership(traces, drawn, plan.rate, tail), course)
+    return judged(coins, scores, answers.guess_membership(traces, drawn, plan.rate, tail), charge)
 
 
-def turned_round(server: HostileAdServer, reports: Sequence[bytes], coins: np.ndarray, plan: Plan) -> Found:
+def turned_round(
+    server: HostileAdServer, reports: Sequence[bytes], coins: np.ndarray, plan: SessionSettings
+) -> AttackResult:
     """Attack 2: helper 1 gets the same reports the other way round. Sums alone are looked at."""
     digest = server.freeze("turned-round", list(reports), turned_round=(1,))
     request = server.request(digest, plan)
     return _from_sums(server, coins, plan, request, [server.open(place, request) for place in (0, 1)])
 
 
-def swapped_sessions(server: HostileAdServer, digest: str, coins: np.ndarray, plan: Plan) -> Found:
+def swapped_sessions(
+    server: HostileAdServer, digest: str, coins: np.ndarray, plan: SessionSettings
+) -> AttackResult:
     """Attack 3: two sessions are opened in another order at helper 1. Sums alone are looked at.
 
     Where helpers assign slots in the order of openings, they draw other batches for the same bytes.
@@ -92,27 +98,27 @@ def swapped_sessions(server: HostileAdServer, digest: str, coins: np.ndarray, pl
         server.open(1, other)
         opened.append(server.open(1, asked))
     except MaskedLarkError as error:
-        return Found(refused=str(error))
+        return AttackResult(refused=str(error))
     return _from_sums(server, coins, plan, asked, opened)
 
 
-def _from_sums(server, coins, plan, request, opened) -> Found:
+def _from_sums(server, coins, plan, request, opened) -> AttackResult:
     """Where a canary is in the batch of one helper alone, the sum is large; two such numbers are a label."""
     sums = np.array([sharing.combine(list(each)) for each in server.answers(request)])
     split = server.drawn(0, opened[0]) ^ server.drawn(1, opened[1])
-    tail, course = server.tail(plan), course_of(opened[0])
+    tail, charge = server.tail(plan), charge_of(opened[0])
     members = answers.guessed(answers.is_large(sums, 2 * tail), split, answers.base_rate(split))
-    return judged(coins, answers.split_scores(sums, tail), members, course)
+    return judged(coins, answers.split_scores(sums, tail), members, charge)
 
 
-def held_out_counts(server: HostileAdServer, digest: str, victims: Sequence[str]) -> Found:
+def held_out_counts(server: HostileAdServer, digest: str, victims: Sequence[str]) -> AttackResult:
     """Attack 5: what an evaluation over held-out records would cost, with and without a victim's dataset."""
     alone = server.held_out(digest)
     try:
         guesses = np.array([server.held_out(each, digest) > alone for each in victims])
     except MaskedLarkError as error:
-        return Found(refused=str(error))
+        return AttackResult(refused=str(error))
     folder, part = server.made.helpers[0].folder, Part("held_out", 0.5)
     seeds = [shared_seed(folder, server.document, each) for each in victims]
     truth = np.array([bool(parts.of_part(part, [seed], TAG, [1]).counted.any()) for seed in seeds])
-    return Found(answers.guessed(guesses, truth, 0.5))
+    return AttackResult(answers.guessed(guesses, truth, 0.5))

@@ -37,7 +37,7 @@ CHUNK = 200
 
 
 @dataclass(frozen=True)
-class Plan:
+class SessionSettings:
     """A run's batches and noise."""
 
     rate: float
@@ -81,7 +81,7 @@ class HostileAdServer:
         quantised = weights.decode(self.network, self.body)
         return lift(self.network, quantised, clipping(self.document), sharing.combine(list(shares)))
 
-    def tail(self, plan: Plan) -> int:
+    def tail(self, plan: SessionSettings) -> int:
         """What one helper's noise stays below."""
         steps = GradientSteps(TAG, self.network, clipping(self.document))
         (column,) = steps.at(self.body, b"").columns
@@ -114,7 +114,7 @@ class HostileAdServer:
         for helper in others:
             helper.relay_seed(digest, message)
 
-    def request(self, digest: str, plan: Plan) -> SessionRequest:
+    def request(self, digest: str, plan: SessionSettings) -> SessionRequest:
         """A session of its own. All requests of attacks over HTTP are made here."""
         return SessionRequest(
             id=SystemRandomness().bytes(16).hex(),

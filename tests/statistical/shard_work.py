@@ -2,10 +2,17 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from maskedlark.compute.engine import Engine
-from maskedlark.core.records import Records
+from maskedlark.core.candidates import All
+from maskedlark.core.declared import Model
+from maskedlark.core.records import Records, TrainingRecords
+from maskedlark.helper import columns
+from maskedlark.helper.columns import ShardContents
+from maskedlark.helper.dataset_files import LocalFiles
+from maskedlark.helper.shards import StoredShard
 from maskedlark.release.shards import Computation, ShardRows
 
 Seen = tuple[tuple[int, ...], ...]
@@ -23,6 +30,22 @@ class HeldShard:
 
     def records(self) -> Records:
         return self.held
+
+
+def stored(folder: Path, model: Model, pieces: Sequence[TrainingRecords]) -> list[StoredShard]:
+    """The same in files, as freezing writes them."""
+    files, shards = LocalFiles(folder), []
+    files.make()
+    for number, own in enumerate(pieces):
+        shown = () if isinstance(model.policy, All) else own.candidates
+        arrays: list[Any] = [own.ids, own.features, own.shares, *own.indices, *shown]
+        written = {
+            (name := columns.file_name(number, f"0-{column}")): columns.write(files, name, rows, kind.dtype)
+            for (column, kind), rows in zip(columns.trained_columns(model).items(), arrays, strict=True)
+        }
+        contents = ShardContents(files=written, records={model.tag: len(own)})
+        shards.append(StoredShard(files, number, contents, None, model))
+    return shards
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """The ad server gets each helper's answer by itself: what it reads from them, and what it must not.
 
-Every attack is a function that returns what it found, in `answer_attacks` and `answer_desks`. `ours` says
-what is expected of the helpers as they are. A mutant is a helper that leaves one thing out: there the attack
-that is named with it has to win.
+Every attack is a function that returns what it found, in `answer_attacks` and `answers_in_memory`. `ours`
+says what is expected of the helpers as they are. A mutant is a helper that leaves one thing out: there the
+attack that is named with it has to win.
 
 Figures of guesses are more than allowed beyond 5 standard errors (one false alarm in 3.5 million each);
 bounds on ε are at 99.99 %. Over HTTP, batches and shares are random; in memory all seeds are fixed.
@@ -17,13 +17,13 @@ from maskedlark.cli.audits import auditor
 from maskedlark.errors import MaskedLarkError
 from maskedlark.randomness import FixedRandomness, SystemRandomness
 from maskedlark.simulate.cluster import local_cluster
-from tests.statistical import answer_attacks, answer_desks
-from tests.statistical.answer_attacks import Found
-from tests.statistical.hostile_adserver import HostileAdServer, Plan
+from tests.statistical import answer_attacks, answers_in_memory
+from tests.statistical.answer_attacks import AttackResult
+from tests.statistical.hostile_adserver import HostileAdServer, SessionSettings
 
 BOUND = 0.05
-SMALL, FEW = 600, Plan(0.05, 60)
-LARGE, MANY = 4000, Plan(0.025, 500)
+SMALL, FEW = 600, SessionSettings(0.05, 60)
+LARGE, MANY = 4000, SessionSettings(0.025, 500)
 VICTIMS = 30
 DEVIATIONS, FALSE_ALARM = 5, 1e-6
 MUTANTS = {
@@ -37,13 +37,13 @@ edits of the source, in `tests/mutants`: a mask that is not bound to the body or
 computed again."""
 
 
-def check_wins(found: Found, *names: str) -> None:
+def check_wins(found: AttackResult, *names: str) -> None:
     """The attack reads these."""
     print(found)
     assert set(names) <= found.leaks
 
 
-def check_fails(found: Found, *names: str) -> None:
+def check_fails(found: AttackResult, *names: str) -> None:
     """The attack reads nothing beyond what is allowed."""
     print(found, names)
     assert not found.leaks
@@ -80,7 +80,7 @@ class World:
         try:
             victims = [self.server.freeze(f"victim-{n}", [each]) for n, each in enumerate(picked)]
         except MaskedLarkError as error:
-            return Found(refused=str(error))
+            return AttackResult(refused=str(error))
         return answer_attacks.held_out_counts(self.server, self.digest, victims)
 
 
@@ -131,40 +131,40 @@ def test_a_helper_that_leaves_something_out_is_seen(tmp_path, mutant):
 
 
 def test_one_answer_tells_whether_a_batch_was_below_k(tmp_path):
-    ours(answer_desks.below_k(tmp_path), "membership")
+    ours(answers_in_memory.below_k(tmp_path), "membership")
 
 
 def test_answers_to_two_sessions_and_their_differences(tmp_path):
-    ours(answer_desks.repeated_sessions(tmp_path), "membership")
+    ours(answers_in_memory.repeated_sessions(tmp_path), "membership")
 
 
 def test_all_bits_of_answers_and_an_attacker_that_learns(tmp_path):
-    found = answer_desks.learned_bits(tmp_path)
+    found = answers_in_memory.learned_bits(tmp_path)
     print(*found.values())
     most = max(found.values(), key=lambda each: each.value)
     assert most.value > 0.9 if ours is check_wins else most.deviations < DEVIATIONS
 
 
 def test_one_helpers_answers_are_uniform(tmp_path):
-    likely = answer_desks.uniform(tmp_path)
+    likely = answers_in_memory.uniform(tmp_path)
     assert likely < FALSE_ALARM if ours is check_wins else likely > FALSE_ALARM
 
 
 def test_helpers_that_were_asked_the_same_give_a_sum(tmp_path):
-    assert answer_desks.differing(tmp_path, "nothing") == 1
+    assert answers_in_memory.differing(tmp_path, "nothing") == 1
 
 
 @pytest.mark.parametrize(
     "change", ["weights", "noise", "steps", "session", "slots", "chosen", "datasets", "version"]
 )
 def test_helpers_that_were_asked_differently_give_no_sum(tmp_path, change):
-    meaning = answer_desks.differing(tmp_path, change)
+    meaning = answers_in_memory.differing(tmp_path, change)
     print(change, meaning)
     assert meaning > 0.5 if ours is check_wins else meaning == 0
 
 
 def test_work_does_not_tell_who_is_in_a_batch(tmp_path):
-    found = answer_desks.work(tmp_path)
+    found = answers_in_memory.work(tmp_path)
     print(found)
     assert found.membership.leaks == (ours is check_wins)
     assert bool(found.again) == (ours is check_wins), "a step that is asked again is computed again"
@@ -173,17 +173,17 @@ def test_work_does_not_tell_who_is_in_a_batch(tmp_path):
 @pytest.mark.long
 def test_time_that_steps_take(tmp_path):
     """Printed, not judged: how long a step takes depends on whatever else the machine does."""
-    print(answer_desks.work(tmp_path, 400, repeated=20))
+    print(answers_in_memory.work(tmp_path, 400, repeated=20))
 
 
 def test_a_helper_that_ends_before_it_answers_gives_the_same_bytes_later(tmp_path):
-    whole = answer_desks.interrupted(tmp_path / "whole", cut=False)
-    cut = answer_desks.interrupted(tmp_path / "cut", cut=True)
+    whole = answers_in_memory.interrupted(tmp_path / "whole", cut=False)
+    cut = answers_in_memory.interrupted(tmp_path / "cut", cut=True)
     assert len({*whole, *cut}) == 1
 
 
 def test_a_helper_whose_files_are_put_back_gives_no_more_than_is_accounted(tmp_path):
-    found = answer_desks.put_back(tmp_path)
+    found = answers_in_memory.put_back(tmp_path)
     ours(found, "membership")
     assert not {"labels", "bound"} & found.leaks, "the other helper's noise is as much as is accounted"
 

@@ -20,7 +20,7 @@ from maskedlark.randomness import FixedRandomness
 from maskedlark.release import release
 from maskedlark.workflow import Workflow
 
-CANARIES, LABELS, EPSILON, DELTA, TAG = 1000, 20, 1.0, 1e-5, "audited"
+CANARIES, LABELS, DELTA, TAG = 1000, 20, 1e-5, "audited"
 CLOCK = FixedClock(1_800_000_000)
 BINARY, CLASSES = '{kind = "binary"}', '{kind = "categorical", value = "worth", classes = 3}'
 SETTINGS = """
@@ -41,10 +41,10 @@ PART = {"part": "training", "held_out": 1e-12}
 """Everybody, as a part that the ad server does not know."""
 
 
-class Stage:
+class Audited:
     """Canaries at two helpers in memory. A canary has the first or the last of its labels."""
 
-    def __init__(self, declared, kind, ones, part):
+    def __init__(self, declared, kind, ones, part, epsilon):
         self.kind, self.ones, self.part, self.charged = kind, ones, part, []
         self.first, self.last = (0, 1) if declared == BINARY else (1, 2)
         rng, delta = FixedRandomness(b"canaries"), 0.0 if kind == "laplace" else DELTA
@@ -52,7 +52,7 @@ class Stage:
         settings = SETTINGS.format(kind=kind, delta=delta, both=2 * delta, labels=declarations)
         self.coins = rng.below(2, LABELS * CANARIES).reshape(LABELS, CANARIES) == 1
         self.way = Workflow.declared(settings, 2, CLOCK, rng)
-        self.noise = accountant.noise_for(kind, 1, EPSILON, delta)
+        self.noise = accountant.noise_for(kind, 1, epsilon, delta)
         numbers = np.arange(CANARIES)
         rows = np.stack([numbers >> 8, numbers & 255], axis=1).astype(np.uint8)
         labels = np.where(self.coins, self.last, self.first)
@@ -75,7 +75,7 @@ class Stage:
         (table,), released = answered.tables, answered.receipts["helper-1"]
         self.charged.append(released.balance.charged_epsilon)
         counts = asked.tables[0].dense(table.rows, table.columns[0])
-        told = self.noise_of_helper_1(released, table.plan.columns[0].sensitivity, counts.size)
+        told = self.noise_of_helper_1(released, table.schema.columns[0].sensitivity, counts.size)
         return self.score(counts), self.score(counts - told.reshape(counts.shape))
 
     def score(self, counts):
@@ -103,26 +103,29 @@ class Stage:
 
 
 @pytest.mark.parametrize(
-    ("declared", "kind", "ones", "part"),
+    ("declared", "kind", "ones", "part", "epsilon"),
     [
-        (BINARY, "laplace", True, {}),
-        (BINARY, "laplace", False, {}),
-        (CLASSES, "gaussian", False, PART),
-        pytest.param(CLASSES, "laplace", False, PART, marks=pytest.mark.long),
-        pytest.param(CLASSES, "gaussian", False, {}, marks=pytest.mark.long),
+        (BINARY, "laplace", True, {}, 1.0),
+        (BINARY, "laplace", False, {}, 1.0),
+        (CLASSES, "gaussian", False, PART, 1.0),
+        pytest.param(CLASSES, "laplace", False, PART, 1.0, marks=pytest.mark.long),
+        pytest.param(CLASSES, "gaussian", False, {}, 1.0, marks=pytest.mark.long),
+        pytest.param(BINARY, "laplace", True, {}, 2.0, marks=pytest.mark.long),
+        pytest.param(BINARY, "laplace", False, {}, 2.0, marks=pytest.mark.long),
+        pytest.param(CLASSES, "gaussian", False, PART, 2.0, marks=pytest.mark.long),
     ],
 )
-def test_a_release_is_under_its_charge_and_over_half_of_it(declared, kind, ones, part, monkeypatch):
-    stage = Stage(declared, kind, ones, part)
-    alone, together = stage.bounds()
+def test_a_release_is_under_its_charge_and_over_half_of_it(declared, kind, ones, part, epsilon, monkeypatch):
+    audited = Audited(declared, kind, ones, part, epsilon)
+    alone, together = audited.bounds()
     print(alone, together)
     # The first; Gaussian ones after it cost less together.
-    assert stage.charged[0] == pytest.approx(EPSILON, rel=1e-3)
+    assert audited.charged[0] == pytest.approx(epsilon, rel=1e-3)
     assert alone < together
-    assert EPSILON / 2 < together < EPSILON
+    assert epsilon / 2 < together < epsilon
     draw = mechanisms.draw
     monkeypatch.setattr(mechanisms, "draw", lambda kind, noise, *rest: draw(kind, noise / 2, *rest))
-    halved = stage.bounds()
+    halved = audited.bounds()
     print("halved", halved)
-    assert halved[1] > EPSILON
-    stage.way.close()
+    assert halved[1] > epsilon
+    audited.way.close()

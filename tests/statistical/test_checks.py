@@ -9,8 +9,9 @@ import pytest
 from scipy import stats
 
 from maskedlark.core import field, sharing, validity
-from maskedlark.core.declared import Bytes, Model
+from maskedlark.core.declared import Bytes, Measure, Model, Value
 from maskedlark.core.field import P
+from maskedlark.core.labels import LabelSpace
 from maskedlark.core.purpose import Purpose
 from maskedlark.randomness import FixedRandomness
 from tests.statistical.uniformity import least_p_value
@@ -18,34 +19,63 @@ from tests.twins import validity as twin
 
 RECORDS = 20_000
 FALSE_ALARM = 1e-7
-"""For each p-value of uniformity: about 2,800 are computed, so one run in 3,500 would fail."""
+"""For each p-value of uniformity: about 7,000 are computed, so one run in 1,400 would fail."""
 MODEL = Model("m", (Bytes(1),), checked=True)
+SEVERAL = Model("m", (), (LabelSpace.integers(-1, 3), LabelSpace.binary()), checked=True)
+MEASURE = Measure((), (Value("v", -7, 4), Value("w", 0, 1)), checked=True)
 MASKS = {"fake": [0, 0], "label 0": [1, 0], "label 1": [0, 1]}
+Declared = Model | Measure
+
+
+def lifted(is_real: bool, v: int = 0, w: int = 0) -> list[int]:
+    """The count bit, four weighted bits of v + 7, and the bit of w."""
+    (row,) = MEASURE.lift([[v], [w]], np.array([is_real])).tolist()
+    return list(row)
+
+
+SECRETS: dict[str, tuple[Declared, list[int]]] = {name: (MODEL, masks) for name, masks in MASKS.items()}
+MORE: dict[str, tuple[Declared, list[int]]] = {
+    "several labels, none": (SEVERAL, [0, 0, 0, 0, 0, 0, 0]),
+    "several labels, both": (SEVERAL, [1, 0, 0, 0, 0, 0, 1]),
+    "several labels, one": (SEVERAL, [0, 0, 0, 0, 1, 0, 0]),
+    "no count": (MEASURE, lifted(False)),
+    "the least value": (MEASURE, lifted(True, -7)),
+    "the largest values": (MEASURE, lifted(True, 4, 1)),
+}
 KEYS = [b"K" * 32, b"L" * 32, b"M" * 32]
 
 
 class Checked:
     """Records of one secret: every helper's shares, and what it publishes, by key."""
 
-    def __init__(self, masks, helpers, seed, records=RECORDS):
+    def __init__(self, masks, helpers, seed, records=RECORDS, declared: Declared = MODEL, proofs=None):
         rng = FixedRandomness(f"{masks} {helpers} {seed}".encode())
-        self.ids, secrets = sharing.random_rows(records, 16, rng), np.tile(np.array(masks), (records, 1))
-        carried = np.concatenate([secrets, validity.prove(secrets, MODEL, rng)], axis=1)
+        self.declared, self.ids = declared, sharing.random_rows(records, 16, rng)
+        secrets = np.tile(np.array(masks), (records, 1))
+        carried = np.concatenate([secrets, validity.prove(secrets, declared, proofs or rng)], axis=1)
         parts = sharing.split(carried, self.ids, Purpose.TRAIN, helpers, rng).carried()
         self.shares = [
-            sharing.recover(own, self.ids, Purpose.TRAIN, place, MODEL.carried())
+            sharing.recover(own, self.ids, Purpose.TRAIN, place, declared.carried())
             for place, own in enumerate(parts)
         ]
 
+    def points(self, key=KEYS[0]):
+        return validity.challenges(key, self.ids, self.declared.points())
+
     def published(self, place, key=KEYS[0]):
-        t = validity.challenges(key, self.ids, MODEL.points())
-        return validity.evaluate(self.shares[place], t, MODEL)
+        return validity.evaluate(self.shares[place], self.points(key), self.declared)
+
+
+EVERY = [
+    *(pytest.param(*each, id=name) for name, each in SECRETS.items()),
+    *(pytest.param(*each, id=name, marks=pytest.mark.long) for name, each in MORE.items()),
+]
 
 
 @pytest.mark.parametrize("helpers", [2, 3])
-@pytest.mark.parametrize("masks", MASKS.values(), ids=MASKS)
-def test_what_others_see_of_a_check_is_uniform_and_unrelated_to_what_they_hold(masks, helpers):
-    checked = Checked(masks, helpers, "uniform")
+@pytest.mark.parametrize(("declared", "secrets"), EVERY)
+def test_what_others_see_of_a_check_is_uniform_and_unrelated_to_what_they_hold(declared, secrets, helpers):
+    checked = Checked(secrets, helpers, "uniform", declared=declared)
     published = [checked.published(place) for place in range(helpers)]
     assert validity.valid(published).all()
     at_t = sharing.combine(published)[:, 0]
@@ -68,6 +98,86 @@ def test_honest_helpers_with_different_keys_tell_nothing_either(masks):
     combined = field.add(first, second)
     assert least_p_value(combined[:, 0]) > FALSE_ALARM
     assert least_p_value(combined[:, 1]) > FALSE_ALARM
+
+
+# The best attacker: it has all that the ad server and all helpers but one have, and knows that a record has
+# one of two secrets. The honest share is what is left of either, so each has one u that explains everything:
+# nothing tells them apart but how likely that u is.
+
+
+class SmallNumbers(FixedRandomness):
+    """What a browser must not draw u from: some numbers are likelier than others."""
+
+    def below(self, bound, count):
+        return super().below(min(bound, 1 << 55), count)
+
+
+def explained(checked: Checked, f: np.ndarray, secrets: list[int]) -> np.ndarray:
+    """The u of every record with which these secrets give what was seen: there is always one."""
+    declared, t, records = checked.declared, checked.points(), len(checked.ids)
+    proof = np.zeros(declared.carried() - declared.secrets(), np.int64)
+    without_u, of_u = np.concatenate([secrets, proof]), np.zeros(declared.carried(), np.int64)
+    of_u[declared.secrets()] = 1
+    rest, factor = (
+        validity.evaluate(np.tile(row, (records, 1)), t, declared)[:, 0] for row in (without_u, of_u)
+    )
+    inverse = np.array([pow(each, -1, P) for each in factor.tolist()], np.int64)
+    return field.multiply(field.subtract(f, rest), inverse)
+
+
+def view(checked: Checked, honest: int, secrets: list[list[int]]) -> np.ndarray:
+    """All that a coalition knows of every record, and what it can compute of it: a row per number."""
+    published = [checked.published(place) for place in range(len(checked.shares))]
+    f, g = sharing.combine(published).T
+    # g(t) follows from f(t), whatever the secrets are: it tells nothing more.
+    assert (g == field.multiply(f, field.subtract(f, np.ones(1, np.int64)))).all()
+    known = [own.T for place, own in enumerate(checked.shares) if place != honest]
+    numbers = [*(each.T for each in published), checked.points()[None], f[None]]
+    return np.concatenate([*known, *numbers, *(explained(checked, f, each)[None] for each in secrets)])
+
+
+def advantage(one: np.ndarray, other: np.ndarray) -> float:
+    """Of guessing by likelihoods that the attacker has learnt from half of both: 0 is chance, 1 is always."""
+    half, scores = one.shape[1] // 2, np.zeros((2, one.shape[1] - one.shape[1] // 2))
+    for cells in (lambda numbers: numbers >> 57, lambda numbers: numbers & 15):
+        for rows in zip(one, other, strict=True):
+            learnt = [np.log1p(np.bincount(cells(each[:half]), minlength=16)) for each in rows]
+            scores += np.array([(learnt[0] - learnt[1])[cells(each[half:])] for each in rows])
+    return float((scores[0] > 0).mean() - (scores[1] > 0).mean())
+
+
+TWO: dict[str, tuple[Declared, list[int], list[int]]] = {
+    "a binary label": (MODEL, [1, 0], [0, 1]),
+    "several labels": (SEVERAL, [1, 0, 0, 0, 0, 0, 1], [0, 0, 0, 0, 1, 1, 0]),
+    "a value": (MEASURE, lifted(True, -7), lifted(True, 4, 1)),
+    "the count": (MEASURE, lifted(False), lifted(True)),
+}
+OTHERS = "several labels", "the count"
+GUESSED = 2000
+
+
+@pytest.mark.parametrize("helpers", [2, pytest.param(3, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "name",
+    ["a binary label", "a value", *(pytest.param(each, marks=pytest.mark.long) for each in OTHERS)],
+)
+def test_whoever_has_all_shares_but_one_the_key_and_all_numbers_guesses_no_better_than_chance(name, helpers):
+    """Against browsers that draw u from a part of the field the same attacker wins."""
+    declared, *secrets = TWO[name]
+    for honest in range(helpers):
+        rngs = None, SmallNumbers(f"{name} {honest}".encode())
+        ours, careless = (
+            advantage(
+                *(
+                    view(Checked(each, helpers, honest, GUESSED, declared, proofs), honest, secrets)
+                    for each in secrets
+                )
+            )
+            for proofs in rngs
+        )
+        # The error of an advantage over so many guesses, half of them of each secret, is 1 / sqrt(GUESSED).
+        assert abs(ours) < 5 / np.sqrt(GUESSED)
+        assert careless > 0.8
 
 
 # Attackers. Each names the masks of a record, or none of them if it cannot tell.

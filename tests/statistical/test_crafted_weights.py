@@ -16,7 +16,7 @@ from maskedlark.dp.calibration import noise_for_session
 from maskedlark.dp.sampling import Sampling
 from maskedlark.dp.session_charge import adserver_epsilon
 from maskedlark.randomness import FixedRandomness
-from tests.statistical.training_desks import DELTA, desks, document
+from tests.statistical.training_in_memory import DELTA, document, helpers_in_memory
 
 RECORDS, FEATURES, TARGETS = 2000, 64, 600
 EPSILON, STEPS = 1.0, 4
@@ -34,7 +34,9 @@ def attack(crafted, gradient):
 
 @pytest.fixture
 def world(tmp_path):
-    with desks(tmp_path, document(FEATURES, 1.0), ROWS, LABELS, FixedRandomness(b"shares")) as made:
+    with helpers_in_memory(
+        tmp_path, document(FEATURES, 1.0), ROWS, LABELS, FixedRandomness(b"shares")
+    ) as made:
         yield made
 
 
@@ -48,7 +50,9 @@ def test_noise_on_features_hides_no_label(tmp_path):
     """The paper's variant: features are noised in the browser, and the sum is not noised at all."""
     noise = local_dp.FeatureNoise(8.0, local_dp.LARGEST)
     noised = local_dp.features(ROWS, noise, FixedRandomness(b"feature noise"))
-    with desks(tmp_path, document(FEATURES, 1.0), noised, LABELS, FixedRandomness(b"shares")) as made:
+    with helpers_in_memory(
+        tmp_path, document(FEATURES, 1.0), noised, LABELS, FixedRandomness(b"shares")
+    ) as made:
         crafted = crafted_weights.craft(ROWS, np.arange(TARGETS))
         found = attack(crafted, made.noiseless(crafted.weights, crafted.network))
     print("noisy features", found)
@@ -59,7 +63,7 @@ def test_labels_that_browsers_randomised_are_read_as_they_were_sent(tmp_path):
     """Where helpers may skip their noise, a label is as private as randomised response made it."""
     response = local_dp.RandomisedResponse(EPSILON)
     sent = local_dp.labels(LABELS, LabelSpace.binary(), response, FixedRandomness(b"response"))
-    with desks(tmp_path, document(FEATURES, 1.0), ROWS, sent, FixedRandomness(b"shares")) as made:
+    with helpers_in_memory(tmp_path, document(FEATURES, 1.0), ROWS, sent, FixedRandomness(b"shares")) as made:
         crafted = crafted_weights.craft(ROWS, np.arange(TARGETS))
         gradient = made.noiseless(crafted.weights, crafted.network)
     assert ((crafted.scores(gradient) > 0) == (sent[:TARGETS] == 1)).all()

@@ -17,7 +17,7 @@ from maskedlark.core import field, sharing
 from maskedlark.core.purpose import Purpose
 from maskedlark.parameters.document import Document
 from maskedlark.randomness import FixedRandomness
-from tests.unit.browser.cases import DAY, START, Set, openers
+from tests.unit.browser.cases import DAY, START, BrowserSetup, openers
 
 DEVIATIONS = 5
 A_BROWSER = 100
@@ -28,7 +28,7 @@ Note = tuple[int | None, Purpose, int, bytes]
 """For which source (none: a fake), what for, when, and the report."""
 
 
-class Watched(Set):
+class Watched(BrowserSetup):
     """A browser whose reports are noted as they are made: for whom, when, in which order."""
 
     def start(self) -> None:
@@ -60,15 +60,15 @@ class AtOnce(Watched):
         self.browser.report_due()
 
 
-def live(scene: Set, draws: FixedRandomness) -> NDArray[np.bool_]:
+def live(setup: BrowserSetup, draws: FixedRandomness) -> NDArray[np.bool_]:
     """A hundred ads, each of a destination of its own, about half of which lead to a conversion."""
     converts: NDArray[np.bool_] = draws.below(2, A_BROWSER) == 1
     for number, converted in enumerate(converts):
-        scene.clock.seconds = START + int(draws.below(DAY, 1)[0])
-        scene.see(Kind.CLICK, f"shop-{number}.example", features=FEATURES)
+        setup.clock.seconds = START + int(draws.below(DAY, 1)[0])
+        setup.see(Kind.CLICK, f"shop-{number}.example", features=FEATURES)
         if converted:
-            scene.clock.seconds += int(draws.below(5 * DAY, 1)[0])
-            scene.convert(f"shop-{number}.example", purchase=int(draws.below(50_000, 1)[0]) + 1)
+            setup.clock.seconds += int(draws.below(5 * DAY, 1)[0])
+            setup.convert(f"shop-{number}.example", purchase=int(draws.below(50_000, 1)[0]) + 1)
     return converts
 
 
@@ -76,14 +76,14 @@ def watched(sources: int, kind: type[Watched]) -> tuple[NDArray[np.float64], NDA
     """Rows of all that the ad server sees of a source, and whether it converted."""
     rows, truth = [], []
     for browser in range(sources // A_BROWSER):
-        scene = kind(rng=FixedRandomness(b"browser %d" % browser))
-        truth.append(live(scene, FixedRandomness(b"life %d" % browser)))
-        scene.run_to_the_end()
-        fakes = [each for each in scene.seen if each[0] is None]
+        setup = kind(rng=FixedRandomness(b"browser %d" % browser))
+        truth.append(live(setup, FixedRandomness(b"life %d" % browser)))
+        setup.run_to_the_end()
+        fakes = [each for each in setup.seen if each[0] is None]
         for number in range(1, A_BROWSER + 1):
-            mine = [(place, each) for place, each in enumerate(scene.seen) if each[0] == number]
-            rows.append(_row(mine, len(fakes), scene.document))
-        scene.store.close()
+            mine = [(place, each) for place, each in enumerate(setup.seen) if each[0] == number]
+            rows.append(_row(mine, len(fakes), setup.document))
+        setup.store.close()
     return np.array(rows, np.float64), np.concatenate(truth)
 
 
@@ -132,14 +132,14 @@ class Seen(NamedTuple):
 def like_the_decoys() -> dict[Purpose, Seen]:
     found = {purpose: Seen(([], []), []) for purpose in Purpose}
     for browser in range(12):
-        scene = Watched(rng=FixedRandomness(b"fakes %d" % browser), fake_rate=1.0, **_only_clicks())
-        live(scene, FixedRandomness(b"life %d" % browser))
-        scene.run_to_the_end()
-        for source, purpose, _, data in scene.seen:
+        setup = Watched(rng=FixedRandomness(b"fakes %d" % browser), fake_rate=1.0, **_only_clicks())
+        live(setup, FixedRandomness(b"life %d" % browser))
+        setup.run_to_the_end()
+        for source, purpose, _, data in setup.seen:
             for place, rows in enumerate(found[purpose].rows):
-                rows.append(_helper_row(scene, data, purpose, place))
+                rows.append(_helper_row(setup, data, purpose, place))
             found[purpose].fake.append(source is None)
-        scene.store.close()
+        setup.store.close()
     return found
 
 
@@ -165,8 +165,8 @@ def _only_clicks() -> dict[str, Any]:
     return {"models": [model], "decoys": decoys}
 
 
-def _helper_row(scene: Set, data: bytes, purpose: Purpose, place: int) -> NDArray[np.float64]:
-    document = scene.document
+def _helper_row(setup: BrowserSetup, data: bytes, purpose: Purpose, place: int) -> NDArray[np.float64]:
+    document = setup.document
     declared = document.measure if purpose is Purpose.AGGREGATE else document.declared_models["clicks"]
     opener = openers(document, purpose)[place]
     part = document.layout(purpose).parts([data], place).tobytes()

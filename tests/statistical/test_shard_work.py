@@ -5,8 +5,11 @@ the steps whether the victim was in the batch. It wins where only shards with a 
 visited, and where a shard computes over its records of the batch alone.
 """
 
+import base64
+import hashlib
 from collections.abc import Iterator
 from contextlib import closing
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,9 +21,13 @@ from maskedlark.compute.settings import ComputeSettings, open_engine
 from maskedlark.core import batches
 from maskedlark.core.records import TrainingRecords
 from maskedlark.dp.sampling import Sampling
+from maskedlark.functions import model
+from maskedlark.functions.cells import Cells
+from maskedlark.helper.shards import StoredShard
 from maskedlark.release import parts, shards
+from maskedlark.release.messages import Request
 from maskedlark.workflow import FrozenDataset
-from tests.statistical.shard_work import HeldShard, WatchedEngine
+from tests.statistical.shard_work import HeldShard, WatchedEngine, stored
 from tests.unit.compute.ray_nodes import ray_nodes
 from tests.unit.release import stepping
 from tests.unit.release.stepping import ORIGIN, Rig
@@ -32,7 +39,11 @@ SAMPLING = Sampling(kind="poisson", rate=RATE)
 
 @pytest.fixture(
     scope="module",
-    params=["serial-1", "local-2", pytest.param("local-4", marks=pytest.mark.long), "ray-2"],
+    params=[
+        "serial-1",
+        "local-2",
+        *(pytest.param(each, marks=pytest.mark.long) for each in ("local-4", "ray-2")),
+    ],
 )
 def engine(request) -> Iterator[Engine]:
     kind, _, workers = request.param.partition("-")
@@ -42,17 +53,23 @@ def engine(request) -> Iterator[Engine]:
         return
     with pytest.MonkeyPatch.context() as patch, ray_nodes(1) as cluster:
         patch.setenv("RAY_AUTH_TOKEN", cluster.token)
-        settings = ComputeSettings(engine="ray", address=cluster.address, workers=int(workers))
+        settings = ComputeSettings(
+            engine="ray", address=cluster.address, workers=int(workers), storage="memory://unused"
+        )
         with closing(open_engine(settings, "helper-0")) as made:
             yield made
 
 
-def alone(dataset: FrozenDataset, tag: str) -> list[HeldShard]:
+def pieces(dataset: FrozenDataset, tag: str) -> list[TrainingRecords]:
     """The records of a model in three shards, of which the second has the victim and nobody else."""
     held = dataset.held[tag]
     assert isinstance(held, TrainingRecords)
     cuts = np.split(np.arange(len(held)), [VICTIM, VICTIM + 1])
-    return [HeldShard(held.taken(rows)) for rows in cuts]
+    return [held.select_rows(rows) for rows in cuts]
+
+
+def alone(dataset: FrozenDataset, tag: str) -> list[HeldShard]:
+    return [HeldShard(each) for each in pieces(dataset, tag)]
 
 
 def attacked(engine: Engine, folder, monkeypatch) -> tuple[int, answers.Guesses]:
@@ -62,14 +79,18 @@ def attacked(engine: Engine, folder, monkeypatch) -> tuple[int, answers.Guesses]
     monkeypatch.setattr(workflow, "SerialEngine", lambda: watched)
     with closing(Rig(folder, stepping.document(), (RECORDS,))) as rig:
         request = rig.request(sampling=SAMPLING, steps=STEPS)
-        desk = rig.desks[0]
-        desk.open_session(ORIGIN, request.encode(), request)
+        pipeline = rig.pipelines[0]
+        pipeline.open_session(ORIGIN, request.encode(), request)
         for step in range(STEPS):
-            desk.step(ORIGIN, bytes.fromhex(request.id), step, stepping.body(stepping.network()))
+            pipeline.step(ORIGIN, bytes.fromhex(request.id), step, stepping.body(stepping.network()))
         seed = rig.seeds[rig.digests[0]]
         drawn = [batches.poisson(seed, "clicks", step, RATE, RECORDS) for step in range(STEPS)]
+    return guessed(watched, np.array([VICTIM in each.batch for each in drawn]))
+
+
+def guessed(watched: WatchedEngine, truth: np.ndarray) -> tuple[int, answers.Guesses]:
+    """What the attacker makes of all that it saw."""
     assert len(watched.seen) == STEPS
-    truth = np.array([VICTIM in each.batch for each in drawn])
     visited = np.array([sum(map(len, each)) for each in watched.seen])
     rows = np.array([sum(map(sum, each)) for each in watched.seen])
     smallest = np.array([min(min(own, default=0) for own in each) for each in watched.seen])
@@ -81,6 +102,56 @@ def attacked(engine: Engine, folder, monkeypatch) -> tuple[int, answers.Guesses]
 
 def test_work_tells_nothing_of_one_who_is_alone_in_a_shard(engine, tmp_path, monkeypatch):
     kinds, found = attacked(engine, tmp_path, monkeypatch)
+    print(found)
+    assert kinds == 1
+    assert not found.leaks
+
+
+def question(rig: Rig, number: int) -> Request:
+    """Counts in two cells, over half of the records."""
+    arguments = {
+        "tag": "clicks",
+        "model": model.describe(stepping.network()).model_dump(mode="json"),
+        "weights": base64.b64encode(stepping.body(stepping.network())).decode(),
+        "tables": [{"cells": {"kind": "buckets", "edges": [0.5]}}],
+        "part": "held_out",
+        "held_out": 0.5,
+    }
+    digests = tuple(digest.hex() for digest in rig.digests)
+    return Request(id=f"{number:032x}", datasets=digests, function="cells", arguments=arguments, noise=1e-3)
+
+
+def asked(engine: Engine, folder, monkeypatch) -> tuple[int, answers.Guesses]:
+    """The same of counts in cells over a held-out part, whose shards are files. Each time it is another."""
+    watched, shown, out = WatchedEngine(engine), dict[str, list[StoredShard]](), list[bool]()
+
+    def in_files(dataset: FrozenDataset, tag: str) -> list[StoredShard]:
+        if tag not in shown:
+            shown[tag] = stored(folder / "files", dataset.document.declared_models[tag], pieces(dataset, tag))
+        return shown[tag]
+
+    def drawn(seed: bytes, tag: str, share: float, size: int) -> np.ndarray:
+        mine = batches.held_out(hashlib.sha256(seed + bytes([len(out)])).digest(), tag, share, size)
+        out.append(bool(mine[VICTIM]))
+        return mine
+
+    monkeypatch.setattr(FrozenDataset, "shards", in_files)
+    monkeypatch.setattr(parts, "_held_out", drawn)
+    monkeypatch.setattr(workflow, "SerialEngine", lambda: watched)
+    huge = {"epsilon": 1e6, "delta": 1e-3}
+    quiet = {name: {"kind": "laplace", "noise_floor": 1e-3} for name in ("sums", "cells")}
+    budgets: dict[str, Any] = {"budget": huge, "training": {"adserver": huge, "coalition": huge}}
+    document = stepping.document(mechanisms=quiet, **budgets)
+    with closing(Rig(folder, document, (RECORDS,), {"cells": Cells()})) as rig:
+        for number in range(STEPS):
+            request = question(rig, number + 1)
+            rig.pipelines[0].answer(ORIGIN, request.encode(), request)
+    return guessed(watched, np.array(out))
+
+
+@pytest.mark.long
+def test_the_work_of_a_held_out_part_tells_nothing_over_stored_shards(engine, tmp_path, monkeypatch):
+    kinds, found = asked(engine, tmp_path, monkeypatch)
     print(found)
     assert kinds == 1
     assert not found.leaks
@@ -102,9 +173,10 @@ def unpadded(rows, size, room, rng):
 @pytest.mark.parametrize(
     ("module", "name", "naive"), [(shards, "compute", visiting_some), (parts, "_padded", unpadded)]
 )
-def test_a_helper_that_saves_work_is_seen(engine, tmp_path, monkeypatch, module, name, naive):
+@pytest.mark.parametrize("attack", [attacked, pytest.param(asked, marks=pytest.mark.long)])
+def test_a_helper_that_saves_work_is_seen(engine, tmp_path, monkeypatch, module, name, naive, attack):
     monkeypatch.setattr(module, name, naive)
-    _, found = attacked(engine, tmp_path, monkeypatch)
+    _, found = attack(engine, tmp_path, monkeypatch)
     print(found)
     assert found.right == 1.0
     assert found.allowed < 0.8

@@ -26,7 +26,7 @@ from maskedlark.exact.quantise import Quantised
 from maskedlark.randomness import FixedRandomness, SystemRandomness
 from maskedlark.simulate.cluster import local_cluster
 from tests.statistical import training_run
-from tests.statistical.training_desks import DELTA, desks, document
+from tests.statistical.training_in_memory import DELTA, document, helpers_in_memory
 
 CONFIDENCE = 0.9999
 BOUND = 0.05
@@ -35,7 +35,7 @@ CANARIES = 2500
 
 
 @dataclass(frozen=True)
-class Plan:
+class AuditSettings:
     """A run's batches and noise."""
 
     rate: float
@@ -45,8 +45,8 @@ class Plan:
     """So many batches of each canary are looked at by who knows them: with more, all guesses are right."""
 
 
-FEW = Plan(0.25, 16, 1.0, 16)
-MANY = Plan(0.02, 500, 0.6, 2)
+FEW = AuditSettings(0.25, 16, 1.0, 16)
+MANY = AuditSettings(0.02, 500, 0.6, 2)
 RUNNING = 4000
 """Canaries of the run through helper processes."""
 
@@ -70,7 +70,7 @@ def audit(plan, coins, seen, told, drawn, helpers=2) -> Audit:
         )
         for sums, deviation in ((seen, noise * helpers**0.5), (left, noise))
     )
-    some, largest = canaries.first(drawn, plan.judged), int(drawn.sum(axis=0).max())
+    some, largest = canaries.first_batches(drawn, plan.judged), int(drawn.sum(axis=0).max())
     known = canaries.bound_with_batches(
         coins, canaries.with_batches(left, some), some.sum(axis=0), largest, noise, DELTA, CONFIDENCE
     )
@@ -104,9 +104,9 @@ def in_memory(world, plan, number):
     return seen, -world.noise_of(1) / (2 * BOUND), world.drawn()
 
 
-def check(found: Audit, course: SessionCharge) -> None:
-    print(found, adserver_epsilon(course), coalition_epsilon(course))
-    accounted, coalition = adserver_epsilon(course), coalition_epsilon(course)
+def check(found: Audit, charge: SessionCharge) -> None:
+    print(found, adserver_epsilon(charge), coalition_epsilon(charge))
+    accounted, coalition = adserver_epsilon(charge), coalition_epsilon(charge)
     assert found.alone.epsilon <= found.no_batches.epsilon < accounted
     assert found.coalition.epsilon < coalition
     assert found.no_batches.epsilon >= accounted / 2
@@ -115,23 +115,23 @@ def check(found: Audit, course: SessionCharge) -> None:
     assert found.coalition.epsilon > accounted
 
 
-def check_halved(found: Audit, course: SessionCharge) -> None:
+def check_halved(found: Audit, charge: SessionCharge) -> None:
     print("halved", found)
-    assert found.no_batches.epsilon > adserver_epsilon(course)
-    assert found.coalition.epsilon > coalition_epsilon(course)
+    assert found.no_batches.epsilon > adserver_epsilon(charge)
+    assert found.coalition.epsilon > coalition_epsilon(charge)
 
 
 @pytest.mark.parametrize("plan", [FEW, pytest.param(MANY, marks=pytest.mark.long)], ids=["few", "many"])
 def test_a_run_in_memory_is_under_both_figures_and_near_them(tmp_path, monkeypatch, plan):
     coins = FixedRandomness(b"coins").below(2, CANARIES)
     made, rows = document(CANARIES, BOUND, k=1), canaries.features(CANARIES)
-    with desks(tmp_path, made, rows, coins, FixedRandomness(b"shares")) as world:
+    with helpers_in_memory(tmp_path, made, rows, coins, FixedRandomness(b"shares")) as world:
         views, truth = in_memory(world, plan, 0), coins == 1
-        course = world.opened.session_charge
+        charge = world.opened.session_charge
         check_noise(plan, truth, *views)
-        check(audit(plan, truth, *views), course)
+        check(audit(plan, truth, *views), charge)
         monkeypatch.setattr(mechanisms, "draw", _half(mechanisms.draw))
-        check_halved(audit(plan, truth, *in_memory(world, plan, 1)), course)
+        check_halved(audit(plan, truth, *in_memory(world, plan, 1)), charge)
 
 
 @pytest.mark.long
@@ -140,11 +140,11 @@ def test_a_run_through_helper_processes_is_under_both_figures_and_near_them(tmp_
     settings = auditor.SETTINGS.format(features=RUNNING, bound=BOUND)
     with local_cluster(tmp_path, settings, SystemRandomness()) as made:
         training_run.hand_in(made, coins)
-        views, course = over_http(made)
+        views, charge = over_http(made)
         found = audit(FEW, coins, *views)
         check_noise(FEW, coins, *views)
-        check(found, course)
-        assert found.alone.epsilon >= adserver_epsilon(course) / 3
+        check(found, charge)
+        assert found.alone.epsilon >= adserver_epsilon(charge) / 3
         for helper in made.helpers:
             helper.process.stop()
             helper.config.write_text(
@@ -153,13 +153,13 @@ def test_a_run_through_helper_processes_is_under_both_figures_and_near_them(tmp_
             helper.process.start(PYTHONPATH=str(Path(__file__).parents[2]))
         monkeypatch.setattr(mechanisms, "draw", _half(mechanisms.draw))
         halved = audit(FEW, coins, *over_http(made)[0])
-        check_halved(halved, course)
-        assert halved.alone.epsilon > adserver_epsilon(course)
+        check_halved(halved, charge)
+        assert halved.alone.epsilon > adserver_epsilon(charge)
 
 
 def over_http(made):
     run = training_run.train(made, RUNNING, FEW.rate, FEW.steps, FEW.noise, DELTA)
-    return (run.sums, run.noise_of_helper_1, run.drawn), run.course
+    return (run.sums, run.noise_of_helper_1, run.drawn), run.charge
 
 
 def _half(draw):

@@ -27,7 +27,7 @@ class Seen:
     sums: np.ndarray
     noise_of_helper_1: np.ndarray
     drawn: np.ndarray
-    course: SessionCharge
+    charge: SessionCharge
 
 
 def hand_in(made: LocalCluster, coins: np.ndarray) -> None:

@@ -2,12 +2,14 @@
 
 import hashlib
 import hmac
+import json
 
 import pytest
 
 from maskedlark.errors import MaskedLarkError
 from maskedlark.functions import model, weights
-from maskedlark.release import check_messages
+from maskedlark.release import check_messages, shared_seed
+from maskedlark.wire.hpke import OpeningKey
 from tests.twins import batches, exact, zero_sum
 from tests.unit.exact.cases import twin_network
 from vectors import SECOND, documents, load, of_helpers
@@ -144,6 +146,29 @@ def test_cells_of_all_kinds_are_among_the_vectors():
 
 def framed(*parts):
     return b"".join(len(part).to_bytes(4, "big") + part for part in parts)
+
+
+@pytest.mark.parametrize("vector", load("check-keys", SECOND))
+def test_check_keys(vector):
+    """What a helper opens, bound to the document and its own name and key; and what it refuses."""
+    document, message = DOCUMENTS[vector["document"]], vector["message"].encode()
+    key, name = OpeningKey(bytes.fromhex(vector["secret_key"])), document.helpers[vector["place"]].name
+    arguments = message, document, None, name, {key.key_id: key}
+    if vector["error"]:
+        with pytest.raises(MaskedLarkError) as caught:
+            shared_seed.unseal(*arguments)
+        assert type(caught.value).__name__ == vector["error"]
+        return
+    assert shared_seed.unseal(*arguments).hex() == vector["check_key"]
+    sealed = json.loads(json.loads(message)["message"])
+    assert (sealed["dataset"], sealed["helper"]) == (None, document.helpers[0].name)
+    assert list(sealed["sealed"]) == sorted(each.name for each in document.helpers)
+    own = sealed["sealed"][name]
+    parts = document.origin.encode(), document.digest, b"", name.encode(), bytes.fromhex(own["key"])
+    opened = key.open(bytes.fromhex(own["seed"]), framed(b"maskedlark v2 check key", *parts))
+    bound = framed(b"maskedlark v2 check key", document.origin.encode(), document.digest)
+    secret = documents.identity(document.helpers[0].name).derive("maskedlark v2 check secret")
+    assert opened.hex() == vector["check_key"] == hmac.digest(secret, bound, "sha256").hex()
 
 
 def good_messages(name):

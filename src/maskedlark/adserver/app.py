@@ -13,8 +13,8 @@ from maskedlark.adserver.config import Limits
 from maskedlark.adserver.report_store import Reports
 from maskedlark.adserver.uploads import Documents, UploadHandler
 from maskedlark.clock import Clock
-from maskedlark.web import answers, body, health, metrics
-from maskedlark.web.body import Place, Room
+from maskedlark.web import body, error_responses, health, metrics
+from maskedlark.web.body import BodyMemory, Reservation
 from maskedlark.web.errors import WrongContentType
 from maskedlark.web.remote import API
 from maskedlark.wire import uploads
@@ -37,8 +37,8 @@ def create_app(
         handler.layouts.close()
 
     app = FastAPI(title="Masked LARk ad server", docs_url=None, redoc_url=None, lifespan=lifespan)
-    room = Room(limits.uploads * limits.body_bytes)
-    answers.install(app)
+    memory = BodyMemory(limits.uploads * limits.body_bytes)
+    error_responses.install(app)
     registry = metrics.install(app, "adserver")
     metrics.ready(reports.check, registry)
     counts = UploadCounts(registry)
@@ -47,8 +47,8 @@ def create_app(
     @app.post(f"{API}/reports", response_model=uploads.Answers, openapi_extra=_UPLOAD)
     async def upload(request: Request) -> Response:
         """Take a batch of reports: one answer for each, in order, when what was taken is durable."""
-        with room.place() as place:
-            batch = await read_upload(request, limits, place)
+        with memory.reserve() as reservation:
+            batch = await read_upload(request, limits, reservation)
             # In a thread: checks and disk writes would hold up every other upload.
             given = await run_in_threadpool(handler.accept, batch)
         counts.answered(given)
@@ -57,11 +57,11 @@ def create_app(
     return app
 
 
-async def read_upload(request: Request, limits: Limits, place: Place) -> bytes:
+async def read_upload(request: Request, limits: Limits, reservation: Reservation) -> bytes:
     """The body of an upload: of the right content type, and within the limits."""
     if request.headers.get("content-type", "").strip().lower() != uploads.CONTENT_TYPE:
         raise WrongContentType(f"send reports as {uploads.CONTENT_TYPE}")
-    return await body.read(request, limits.body_bytes, limits.body_within_s, place)
+    return await body.read(request, limits.body_bytes, limits.body_within_s, reservation)
 
 
 class UploadCounts:

@@ -5,6 +5,7 @@ here. Each helper decides for itself which reports are valid. The same is comput
 finds otherwise is noticed before anything is frozen.
 """
 
+import itertools
 from collections.abc import Mapping
 from functools import partial
 
@@ -23,7 +24,13 @@ def check(sending: Sending) -> None:
     """Relay the check messages of a dataset that was sent everywhere. After a crash, only what is missing."""
     if sending.document.checked:
         missing = sending.datasets.unchecked(sending.dataset.name)
-        few_at_once([partial(_check, sending, number) for number in missing], IN_FLIGHT)
+        done = itertools.count(1)
+
+        def checked(number: int) -> None:
+            _check(sending, number)
+            sending.stage("chunks checked", next(done), len(missing))
+
+        few_at_once([partial(checked, number) for number in missing], IN_FLIGHT)
 
 
 def _check(sending: Sending, number: int) -> None:

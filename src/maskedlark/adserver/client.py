@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Self, Unpack, overload
+from typing import Self, overload
 
 from maskedlark.adserver import checking, config, datasets, explanation, freezing, query_arguments, table
 from maskedlark.adserver.combining import Answered
@@ -17,7 +17,7 @@ from maskedlark.adserver.datasets import QueryableDatasets
 from maskedlark.adserver.errors import UnknownRequest
 from maskedlark.adserver.explanation import Explained
 from maskedlark.adserver.queries import Queries, QuerySpec
-from maskedlark.adserver.query_arguments import Grouping, Groupings, Options, Where
+from maskedlark.adserver.query_arguments import Grouping, Groupings, Where
 from maskedlark.adserver.receipt_store import ReceiptStore
 from maskedlark.adserver.remote_helper import Connections, at_once
 from maskedlark.adserver.report_store import Reports, Selection, check_used
@@ -169,12 +169,30 @@ class Client(ClosesOnExit):
 
     @overload
     def query(
-        self, values: Sequence[str], by: Grouping = ..., where: Where | None = ..., **options: Unpack[Options]
+        self,
+        values: Sequence[str],
+        by: Grouping = ...,
+        where: Where | None = ...,
+        *,
+        datasets: Sequence[str] | None = ...,
+        noise: float | None = ...,
+        epsilon: float | None = ...,
+        confidence: float = ...,
+        reuse: bool = ...,
     ) -> Table: ...
 
     @overload
     def query(
-        self, values: Sequence[str], by: Groupings, where: Where | None = ..., **options: Unpack[Options]
+        self,
+        values: Sequence[str],
+        by: Groupings,
+        where: Where | None = ...,
+        *,
+        datasets: Sequence[str] | None = ...,
+        noise: float | None = ...,
+        epsilon: float | None = ...,
+        confidence: float = ...,
+        reuse: bool = ...,
     ) -> list[Table]: ...
 
     def query(
@@ -182,15 +200,23 @@ class Client(ClosesOnExit):
         values: Sequence[str],
         by: Grouping | Groupings = (),
         where: Where | None = None,
-        **options: Unpack[Options],
+        *,
+        datasets: Sequence[str] | None = None,
+        noise: float | None = None,
+        epsilon: float | None = None,
+        confidence: float = CONFIDENCE,
+        reuse: bool = False,
     ) -> Table | list[Table]:
         """Sums of values (`count` is the number of records) by group: a table for every grouping.
 
-        The options are `datasets`, `noise` or `epsilon`, and `confidence`: see `query_arguments.Options`.
-        An unfinished request of the same query is finished, and not charged again.
+        `datasets` by name: by default, all frozen ones of the newest document that has any. `noise` is its
+        scale in units of the sensitivity, by default the document's floor; or `epsilon`: as much noise as
+        keeps the cost at this. `confidence` is that of the intervals. A query that was answered is charged
+        again, for another answer; with `reuse` the stored answer is shown, which costs nothing. An
+        unfinished request of the same query is finished, and not charged again.
         """
-        spec, confidence = self._sums(values, by, where, **options)
-        tables = self._tables(spec, self._ask(spec), confidence)
+        spec = self._sums(values, by, where, datasets, noise, epsilon, confidence)
+        tables = self._tables(spec, self._ask(spec, reuse), confidence)
         return tables if query_arguments.is_several(by) else tables[0]
 
     def explain(
@@ -198,20 +224,30 @@ class Client(ClosesOnExit):
         values: Sequence[str],
         by: Grouping | Groupings = (),
         where: Where | None = None,
-        **options: Unpack[Options],
+        *,
+        datasets: Sequence[str] | None = None,
+        noise: float | None = None,
+        epsilon: float | None = None,
+        confidence: float = CONFIDENCE,
     ) -> Explained:
         """What the same query would cost, and how accurate it would be. Spends nothing."""
-        return self._price(*self._sums(values, by, where, **options))
+        spec = self._sums(values, by, where, datasets, noise, epsilon, confidence)
+        return self._price(spec, confidence)
 
     def asked_before(
         self,
         values: Sequence[str],
         by: Grouping | Groupings = (),
         where: Where | None = None,
-        **options: Unpack[Options],
+        *,
+        datasets: Sequence[str] | None = None,
+        noise: float | None = None,
+        epsilon: float | None = None,
+        confidence: float = CONFIDENCE,
     ) -> StoredRequest | None:
         """The last request of the same query that was answered: `resume` shows its answer, free of charge."""
-        return self._requests.answered(self._sums(values, by, where, **options)[0].digest())
+        spec = self._sums(values, by, where, datasets, noise, epsilon, confidence)
+        return self._requests.answered(spec.digest())
 
     def ask(
         self,
@@ -226,8 +262,7 @@ class Client(ClosesOnExit):
 
         `reuse`: if the very same was answered before, that answer, which costs nothing more.
         """
-        document, digests = self._queryable.choose(function.purpose, datasets)
-        return self._ask(QuerySpec(function, arguments, document, digests, noise, epsilon), reuse)
+        return self._ask(self._spec(function, arguments, datasets, noise, epsilon), reuse)
 
     def price(
         self,
@@ -238,8 +273,7 @@ class Client(ClosesOnExit):
         epsilon: float | None = None,
     ) -> Explained:
         """What `ask` would cost, and how accurate it would be. Spends nothing."""
-        document, digests = self._queryable.choose(function.purpose, datasets)
-        return self._price(QuerySpec(function, arguments, document, digests, noise, epsilon), CONFIDENCE)
+        return self._price(self._spec(function, arguments, datasets, noise, epsilon), CONFIDENCE)
 
     def is_answered(
         self,
@@ -250,8 +284,7 @@ class Client(ClosesOnExit):
         epsilon: float | None = None,
     ) -> bool:
         """Whether `ask` with `reuse` would find the answer here, and charge nothing."""
-        document, digests = self._queryable.choose(function.purpose, datasets)
-        spec = QuerySpec(function, arguments, document, digests, noise, epsilon)
+        spec = self._spec(function, arguments, datasets, noise, epsilon)
         return self._requests.answered(spec.digest()) is not None
 
     def pending(self) -> list[StoredRequest]:
@@ -315,16 +348,26 @@ class Client(ClosesOnExit):
         values: Sequence[str],
         by: Grouping | Groupings,
         where: Where | None,
-        datasets: Sequence[str] | None = None,
-        noise: float | None = None,
-        epsilon: float | None = None,
-        confidence: float = CONFIDENCE,
-    ) -> tuple[QuerySpec, float]:
-        """The spec of a query, and the confidence of its intervals."""
+        datasets: Sequence[str] | None,
+        noise: float | None,
+        epsilon: float | None,
+        confidence: float,
+    ) -> QuerySpec:
+        """The spec of a query; refuses a confidence that its intervals cannot have."""
         table.check_confidence(confidence)
-        function, arguments = Sums(), query_arguments.sums(values, by, where)
+        arguments = query_arguments.sums(values, by, where)
+        return self._spec(Sums(), arguments, datasets, noise, epsilon)
+
+    def _spec(
+        self,
+        function: Function,
+        arguments: Arguments,
+        datasets: Sequence[str] | None,
+        noise: float | None,
+        epsilon: float | None,
+    ) -> QuerySpec:
         document, digests = self._queryable.choose(function.purpose, datasets)
-        return QuerySpec(function, arguments, document, digests, noise, epsilon), confidence
+        return QuerySpec(function, arguments, document, digests, noise, epsilon)
 
     def _tables(self, spec: QuerySpec, answered: Answered, confidence: float) -> list[Table]:
         """The tables of an answer; they say if groups may be too large to be shown."""

@@ -19,7 +19,7 @@ from maskedlark.release.messages import Answer, AnswerTable
 class Combined:
     """One table of an answer: private numbers, with the noise of every helper in them."""
 
-    plan: TableSchema
+    schema: TableSchema
     rows: Sequence[Group]
     columns: tuple[NDArray[np.int64], ...]
     """In the schema's order: (rows, width) each."""
@@ -58,7 +58,7 @@ def combine(schemas: Sequence[TableSchema], answers: Mapping[str, Answer]) -> tu
         if [list(table.rows) for table in answer.tables] != [list(table.rows) for table in first.tables]:
             raise HelpersDiffer(f"{name} answered with other groups than {names[0]}: nothing is shown")
     tables = zip(*(answer.tables for answer in answers.values()), strict=True)
-    return tuple(_combined(plan, shares) for plan, shares in zip(schemas, tables, strict=True))
+    return tuple(_combined(schema, shares) for schema, shares in zip(schemas, tables, strict=True))
 
 
 def _check_form(name: str, schemas: Sequence[TableSchema], answer: Answer) -> None:

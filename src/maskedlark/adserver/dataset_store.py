@@ -17,7 +17,7 @@ import numpy as np
 import sqlalchemy as sa
 from numpy.typing import NDArray
 
-from maskedlark.adserver.dates import shown
+from maskedlark.adserver.dates import format_utc
 from maskedlark.adserver.errors import BelowFloor, DatasetChanged, NameTaken, Overlapping
 from maskedlark.adserver.report_store import ChunkStart, Selection
 from maskedlark.core.purpose import Purpose
@@ -237,8 +237,8 @@ class Datasets:
     def invalid(self, name: str, helper: str) -> int | None:
         """How many reports this helper found not valid; None where nothing is checked."""
         this = _ANSWERS.c.dataset == name, _ANSWERS.c.helper == helper
-        found = self._database.rows(sa.select(sa.func.sum(_ANSWERS.c.invalid)).where(*this))[0][0]
-        return None if found is None else int(found)
+        invalid = self._database.rows(sa.select(sa.func.sum(_ANSWERS.c.invalid)).where(*this))[0][0]
+        return None if invalid is None else int(invalid)
 
     def unchecked(self, name: str) -> list[int]:
         """The chunks on which some helper's verdict is not stored."""
@@ -295,7 +295,7 @@ def _check_free(connection: sa.Connection, name: str, selection: Selection) -> N
         other = _dataset(row)
         if other.name == name:
             raise name_taken(other)
-        start, end = shown(other.selection.start), shown(other.selection.end)
+        start, end = format_utc(other.selection.start), format_utc(other.selection.end)
         raise Overlapping(
             f"{other.name} holds what was received from {start} until {end} UTC: choose a time outside it"
         )

@@ -9,7 +9,7 @@ from functools import partial
 from pydantic import TypeAdapter, ValidationError
 
 from maskedlark.adserver.dataset_store import Dataset, Datasets, DatasetState, name_taken
-from maskedlark.adserver.dates import shown
+from maskedlark.adserver.dates import format_utc
 from maskedlark.adserver.errors import BelowFloor, EmptyDataset, NotFrozen, NotOver, TooLarge
 from maskedlark.adserver.remote_helper import Connections, at_once
 from maskedlark.adserver.report_store import Reports, Selection
@@ -46,8 +46,8 @@ def select(
         raise name_taken(before)  # First: it is the simplest mistake.
     if selection.end > clock.now():
         raise NotOver(
-            f"{shown(selection.end)} UTC, the end of {name}, is not in the past, so reports may still come: "
-            "choose an earlier end"
+            f"{format_utc(selection.end)} UTC, the end of {name}, is not in the past, so reports may still "
+            "come: choose an earlier end"
         )
     if selection.start >= selection.end:
         raise EmptyDataset(f"{name} would end before it begins")
@@ -58,7 +58,9 @@ def select(
         lowest = datasets.floor()
         kept = replace(selection, start=max(selection.start, lowest))
         if kept.start >= kept.end:
-            raise EmptyDataset(f"reports from before {shown(lowest)} UTC are deleted: choose a later time")
+            raise EmptyDataset(
+                f"reports from before {format_utc(lowest)} UTC are deleted: choose a later time"
+            )
         chunks = reports.chunks(kept, parts)
         if not chunks:
             raise EmptyDataset(

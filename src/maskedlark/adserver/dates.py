@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 
 
-def shown(seconds: int) -> str:
+def format_utc(seconds: int) -> str:
     """A time, to the second."""
     try:
         return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S")
@@ -13,4 +13,4 @@ def shown(seconds: int) -> str:
 
 def iso(seconds: int) -> str:
     """A time for programs, in RFC 3339 form."""
-    return f"{shown(seconds).replace(' ', 'T')}Z"
+    return f"{format_utc(seconds).replace(' ', 'T')}Z"

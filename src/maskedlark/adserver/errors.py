@@ -56,10 +56,6 @@ class DatasetChanged(MaskedLarkError):
     """The dataset is not as it was: somebody else has frozen it or taken it back meanwhile."""
 
 
-class AskedBefore(MaskedLarkError):
-    """The same question was answered before: its answer can be shown again, free of charge."""
-
-
 class UnknownRequest(MaskedLarkError):
     """No request of that id is here."""
 

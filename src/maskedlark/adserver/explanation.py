@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 
 from rich.filesize import decimal
@@ -10,8 +10,9 @@ from rich.filesize import decimal
 from maskedlark.adserver.queries import QuerySpec
 from maskedlark.dp import intervals
 from maskedlark.dp.mechanisms import Kind
-from maskedlark.ledger.budget import BUDGET
-from maskedlark.ledger.wording import both
+from maskedlark.ledger.budget import BUDGET, TRAINING, TRAINING_COALITION
+from maskedlark.ledger.wording import at_most, both
+from maskedlark.parameters.document import Document
 from maskedlark.release.messages import Explanation
 
 
@@ -25,6 +26,15 @@ class ColumnNoise:
     half_width: float
     is_drowned: bool
     """Whether the interval is wider than any answer over these records could be."""
+
+
+@dataclass(frozen=True)
+class Exceeded:
+    """The ceiling that a query would break, and what is left of it before the query."""
+
+    of: str
+    left_epsilon: float
+    most_epsilon: float
 
 
 @dataclass(frozen=True)
@@ -52,6 +62,8 @@ class Explained:
     """In how many shards a helper has the records: the most of any."""
     stored_bytes: int = 0
     """What it reads of them."""
+    exceeded: Exceeded | None = None
+    """Of several ceilings, the one of which the least is left; None if it fits, or costs without bound."""
 
     @property
     def fits(self) -> bool:
@@ -67,14 +79,24 @@ class Explained:
         if self.charged_epsilon is not None and self.charged_coalition_epsilon is not None:
             charged = both(self.charged_epsilon, self.charged_coalition_epsilon)
         if not self.fits:
-            fitting = self.noise_that_fits
-            fits = "no noise fits" if fitting is None else f"noise {fitting:g} fits"
-            return f"ε = {charged}, which is more than is left; {fits}"
+            return f"ε = {charged}, which is more than is left{self._what_fits}"
         training = ""
         if self.left_training_epsilon is not None and self.left_training_coalition_epsilon is not None:
             pair = both(self.left_training_epsilon, self.left_training_coalition_epsilon)
             training = f", and of what training may cost {pair}"
         return f"ε = {charged}; it would leave {self.left_epsilon:.4g} of {BUDGET}{training}"
+
+    @property
+    def _what_fits(self) -> str:
+        """What is left of what, and the ε and the noise with which the same would be answered."""
+        noise = None if self.noise_that_fits is None else f"noise {self.noise_that_fits:g}"
+        if self.exceeded is None:
+            return f"; {noise or 'no noise'} fits"
+        over = self.exceeded
+        left = f": {over.left_epsilon:.4g} of {over.most_epsilon:g} is left of {over.of}"
+        if noise is None or over.left_epsilon <= 0:
+            return f"{left}; nothing more fits"
+        return f"{left}; epsilon = {at_most(over.left_epsilon)} fits, or {noise}"
 
     def __str__(self) -> str:
         noise = f"{self.kind} noise of {self.noise:g} from each of {self.helpers} helpers"
@@ -107,13 +129,13 @@ def explained(spec: QuerySpec, noise: float, confidence: float, said: Sequence[E
     columns = [
         ColumnNoise(
             column.name,
-            plan.by,
+            schema.by,
             intervals.standard_error(*law, column.sensitivity, helpers),
             width := intervals.half_width(*law, column.sensitivity, helpers, confidence),
             width > dearest.records * column.sensitivity.l1,
         )
-        for plan in spec.question.schemas
-        for column in plan.columns
+        for schema in spec.query.schemas
+        for column in schema.columns
     ]
     return Explained(
         *law,
@@ -130,7 +152,30 @@ def explained(spec: QuerySpec, noise: float, confidence: float, said: Sequence[E
         _least(each.cost.left_training_coalition_epsilon for each in said),
         max(each.shards for each in said),
         max(each.stored_bytes for each in said),
+        min(_exceeded(spec.document, said), key=lambda each: each.left_epsilon, default=None),
     )
+
+
+def _exceeded(document: Document, said: Iterable[Explanation]) -> Iterator[Exceeded]:
+    """Every ceiling that the query would break at some helper."""
+    training = document.training
+    for each in said:
+        cost = each.cost
+        alone, together = cost.charged_epsilon, cost.charged_coalition_epsilon
+        ceilings = [(BUDGET, cost.left_epsilon, alone, document.budget.epsilon)]
+        if training is not None:
+            ceilings += [
+                (TRAINING, cost.left_training_epsilon, alone, training.adserver.epsilon),
+                (
+                    TRAINING_COALITION,
+                    cost.left_training_coalition_epsilon,
+                    together,
+                    training.coalition.epsilon,
+                ),
+            ]
+        for of, after, charged, most in ceilings:
+            if after is not None and charged is not None and after < 0:
+                yield Exceeded(of, max(0.0, after + charged), most)
 
 
 def _least(left: Iterable[float | None]) -> float | None:

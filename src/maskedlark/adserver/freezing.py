@@ -11,10 +11,10 @@ from itertools import compress, groupby
 from operator import itemgetter
 
 import numpy as np
-from numpy.typing import NDArray
 
 from maskedlark.adserver.dataset_store import Dataset, DatasetState
 from maskedlark.adserver.errors import EmptyDataset, HelperAway, HelpersDiffer
+from maskedlark.adserver.heads import SortedHeads
 from maskedlark.adserver.receipt_store import ReceiptStore
 from maskedlark.adserver.remote_helper import RemoteHelper, at_once
 from maskedlark.adserver.sending import Sending
@@ -23,7 +23,7 @@ from maskedlark.ledger.errors import BadReceipt
 from maskedlark.ledger.receipt import FrozenReceipt
 from maskedlark.web.errors import AlreadyFrozen, NotThere
 from maskedlark.wire import datasets as wire
-from maskedlark.wire.datasets import FreezeRequest, Frozen
+from maskedlark.wire.datasets import DatasetDigest, FreezeRequest, Frozen
 
 
 def freeze(sending: Sending, receipts: ReceiptStore) -> None:
@@ -34,13 +34,16 @@ def freeze(sending: Sending, receipts: ReceiptStore) -> None:
         raise EmptyDataset(f"no report of {dataset.name} was accepted by all helpers: {_why(sending)}")
     # Computed here from what was sent: a helper that computes another digest refuses, even the first one.
     agreed = _heads(sending, accepted)
-    digest = wire.digest(document.origin, document.digest, dataset.selection.purpose, agreed)
+    digest = agreed.digest(DatasetDigest(document.origin, document.digest, dataset.selection.purpose))
     request = FreezeRequest(accepted=accepted, digest=digest.hex())
     # One helper first: if it refuses, nothing is frozen anywhere, and the dataset can be aborted.
+    sending.stage("frozen by helpers", 0, len(sending.helpers))
     answers = [first.freeze(dataset.name, request, dataset.attempt)]
+    sending.stage("frozen by helpers", 1, len(sending.helpers))
     answers += at_once([partial(helper.freeze, dataset.name, request, dataset.attempt) for helper in others])
+    sending.stage("frozen by helpers", len(answers), len(sending.helpers))
     for helper, answer in zip(sending.helpers, answers, strict=True):
-        if (answer.digest, answer.records) != (digest.hex(), len(agreed)):
+        if (answer.digest, answer.records) != (digest.hex(), agreed.count):
             raise HelpersDiffer(
                 f"{helper.name} froze {dataset.name} with another digest than that of its reports"
             )
@@ -48,7 +51,7 @@ def freeze(sending: Sending, receipts: ReceiptStore) -> None:
     # No query is answered before this: masks on answers derive from the seed. We cannot read it.
     message = first.make_seed(digest.hex())
     at_once([partial(helper.relay_seed, digest.hex(), message) for helper in others])
-    sending.datasets.freeze(dataset.name, digest, len(agreed))
+    sending.datasets.freeze(dataset.name, digest, agreed.count)
 
 
 def abort(sending: Sending) -> None:
@@ -67,14 +70,15 @@ def give_up(sending: Sending) -> list[str]:
     return keeping
 
 
-def _heads(sending: Sending, accepted: Sequence[str]) -> NDArray[np.uint8]:
+def _heads(sending: Sending, accepted: Sequence[str]) -> SortedHeads:
     """What all helpers saw of the reports that all accepted, read again from storage."""
-    heads, layout = [], sending.document.layout(sending.dataset.selection.purpose)
+    heads, layout = SortedHeads(), sending.document.layout(sending.dataset.selection.purpose)
     chunks = sending.datasets.chunks(sending.dataset.name)
     for number, (start, bitmap) in enumerate(zip(chunks, accepted, strict=True)):
         taken = list(compress(sending.stored(number, start), wire.unpack(bitmap, start.size)))
-        heads.append(layout.heads(taken))
-    return np.concatenate(heads)
+        heads.add(layout.heads(taken))
+        sending.stage("chunks in the digest", number + 1, len(accepted))
+    return heads
 
 
 def _agreed(sending: Sending) -> Iterator[str]:

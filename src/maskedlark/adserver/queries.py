@@ -18,6 +18,7 @@ from functools import cached_property, partial
 
 from pydantic import ValidationError
 
+from maskedlark.adserver import stages
 from maskedlark.adserver.combining import Answered, combine
 from maskedlark.adserver.errors import HelpersDiffer
 from maskedlark.adserver.query_arguments import check_cost
@@ -46,6 +47,7 @@ from maskedlark.parameters.settings import Mechanism
 from maskedlark.randomness import Randomness
 from maskedlark.release import messages
 from maskedlark.release.messages import Answer, Request
+from maskedlark.web.errors import BodyTooLarge
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ class QuerySpec:
         return asked + hashlib.sha256(b"".join(self.datasets)).digest()
 
     @cached_property
-    def question(self) -> Query:
+    def query(self) -> Query:
         """The function with its arguments. Raises if it cannot be asked, before any helper is."""
         self.mechanism  # noqa: B018 - without one no helper would answer
         return self.function.ask(self.document, self.arguments)
@@ -80,7 +82,7 @@ class QuerySpec:
         return self.document.mechanism(self.function.name)
 
 
-_REFUSALS = ReleaseRefused, FieldOverflow, Expired
+_REFUSALS = ReleaseRefused, FieldOverflow, Expired, BodyTooLarge
 """A helper that answers with one of these has charged nothing now."""
 _CHARGED_BEFORE = AnswerLost, CannotRepeat
 """Refusals of what was charged at an earlier attempt."""
@@ -106,7 +108,7 @@ class Queries:
         `reuse`: one that was answered is shown again, from what is stored here.
         """
         digest, pending = spec.digest(), self.requests.pending()
-        stored = next((each for each in pending if each.wish == digest), None)
+        stored = next((each for each in pending if each.spec_digest == digest), None)
         if stored is None and reuse:
             stored = self.requests.answered(digest)
         if stored is None:
@@ -120,9 +122,9 @@ class Queries:
 
     def request(self, spec: QuerySpec) -> Request:
         """The request for a spec, with noise and a fresh id."""
-        spec.question  # noqa: B018 - raises if it is wrong, before any helper is asked
+        spec.query  # noqa: B018 - raises if it is wrong, before any helper is asked
         try:
-            return Request(
+            made = Request(
                 id=self.rng.bytes(16).hex(),
                 datasets=tuple(each.hex() for each in spec.datasets),
                 function=spec.function.name,
@@ -131,10 +133,17 @@ class Queries:
             )
         except ValidationError as error:
             raise BadArguments("; ".join(str(fault["msg"]) for fault in error.errors())) from None
+        # No helper reads more. Here, because it may never have come as far as one that says so.
+        if (size := len(made.encode())) > messages.MAX_REQUEST:
+            raise BadArguments(
+                f"the request takes {size:,} bytes, and helpers read {messages.MAX_REQUEST:,}: send a "
+                "smaller network, or weights of 8 bits"
+            )
+        return made
 
     def finish(self, stored: StoredRequest, spec: QuerySpec) -> Answered:
         """The answer to a durable request. Asks only helpers whose answer is not stored, the first alone."""
-        spec.question  # noqa: B018 - before any helper is asked: later, its error would pass for a refusal
+        spec.query  # noqa: B018 - before any helper is asked: later, its error would pass for a refusal
         request, kept = messages.Request.decode(stored.body), self.requests.answers(stored.id)
         helpers = self.connections.helpers(spec.document)
         verify = partial(self._verified, stored, request, spec)
@@ -142,16 +151,19 @@ class Queries:
         names = [helper.name for helper in helpers]
         # Before any helper is asked: a request that was refused before may be charged now.
         self.requests.begin(stored.id)
+        stages.at(f"waiting for {names[0]}, the first of {len(names)} helpers")
         verified = [self._first(stored, first)]
+        stages.at(f"waiting for {' and '.join(names[1:])}; {names[0]} has answered")
         try:
             verified += at_once(others)
         except _REFUSALS as error:
             raise _pending(error, stored, _charged_by(names[0], error)) from None
         except MaskedLarkError as error:
             raise _pending(error, stored) from None
+        stages.at("adding up the shares")
         try:
             answers = {name: answer for name, (answer, _) in zip(names, verified, strict=True)}
-            tables = combine(spec.question.schemas, answers)
+            tables = combine(spec.query.schemas, answers)
         except HelpersDiffer as error:
             # A helper is wrong: once it is fixed, asking again costs nothing.
             self.requests.drop_answers(stored.id)
@@ -173,9 +185,9 @@ class Queries:
 
     def _noise_for(self, spec: QuerySpec, epsilon: float) -> float:
         """The least noise with which the query costs at most this, on top of earlier queries."""
-        account, tag = Account(spec.document), spec.question.tag
+        account, tag = Account(spec.document), spec.query.tag
         delta, mixed = account.delta(tag), account.mixed
-        count = len(spec.question.columns)
+        count = len(spec.query.columns)
         receipts = self._charged(spec.document, tag)
         least = []
         for dataset in spec.datasets:
@@ -239,11 +251,11 @@ class Queries:
             ("request", receipt.request, stored.id),
             ("request", receipt.request_digest, hashlib.sha256(stored.body).hexdigest()),
             ("function", receipt.function, request.function),
-            ("tag", receipt.tag, spec.question.tag),
+            ("tag", receipt.tag, spec.query.tag),
             ("datasets", receipt.datasets, request.datasets),
             ("mechanism", receipt.charge.mechanism, spec.mechanism.kind),
             ("noise", receipt.charge.noise, request.noise),
-            ("number of columns", receipt.charge.columns, len(spec.question.columns)),
+            ("number of columns", receipt.charge.columns, len(spec.query.columns)),
         ):
             if said != expected:
                 raise BadReceipt(f"{helper.name} gave a receipt of another {what} than was asked")
@@ -252,7 +264,7 @@ class Queries:
 
 def _mention_alike(digest: bytes, pending: Sequence[StoredRequest]) -> None:
     """Log which pending requests differ from a new one only in datasets: it is charged separately."""
-    alike = [each.id for each in pending if each.wish[:32] == digest[:32]]
+    alike = [each.id for each in pending if each.spec_digest[:32] == digest[:32]]
     if alike:
         _LOG.warning(
             "the same question is pending over other datasets (request %s): this one is asked and "

@@ -4,7 +4,7 @@ import math
 import operator
 from collections.abc import Iterable, Mapping, Sequence
 from numbers import Real
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple
 
 from maskedlark.core.records import Entry
 from maskedlark.errors import BadArguments
@@ -22,19 +22,6 @@ Grouping = str | list[str] | tuple[str, ...]
 Groupings = list[list[str]] | list[tuple[str, ...]] | tuple[tuple[str, ...], ...]
 Where = Mapping[str, Entry | Sequence[Entry] | Between]
 """By key: an entry, several entries of which one must match, or a range of numbers."""
-
-
-class Options(TypedDict, total=False):
-    """A query's options besides its values, groupings and filters."""
-
-    datasets: Sequence[str] | None
-    """By name. Default: all frozen datasets of the newest document that has any."""
-    noise: float | None
-    """The scale in units of the sensitivity. Default: the document's floor."""
-    epsilon: float | None
-    """Alternatively, draw as much noise as keeps the cost at this."""
-    confidence: float
-    """The confidence level of the intervals."""
 
 
 def check_cost(noise: object, epsilon: object) -> None:

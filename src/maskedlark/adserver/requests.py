@@ -10,14 +10,14 @@ from maskedlark.adserver.errors import UnknownRequest
 from maskedlark.storage.engine import Database
 from maskedlark.storage.schema import prepare
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 _TABLES = sa.MetaData()
 _REQUESTS = sa.Table(
     "requests",
     _TABLES,
     sa.Column("id", sa.String(32), primary_key=True),
     sa.Column("asked", sa.BigInteger, nullable=False),
-    sa.Column("wish", sa.LargeBinary, nullable=False),
+    sa.Column("spec_digest", sa.LargeBinary, nullable=False),
     sa.Column("parameters", sa.LargeBinary, nullable=False),
     sa.Column("body", sa.LargeBinary, nullable=False),
     sa.Column("state", sa.String(16), nullable=False),
@@ -54,7 +54,7 @@ class StoredRequest(NamedTuple):
     id: str
     asked: int
     """When, in seconds since 1970."""
-    wish: bytes
+    spec_digest: bytes
     """The digest of its `QuerySpec`, by which the same spec finds its request again."""
     parameters: bytes
     body: bytes
@@ -75,7 +75,7 @@ class Requests:
         """Durably store a request, or return the equal one that another process added meanwhile."""
         with self._database.write() as connection:
             self._database.alone(connection, "requests")
-            before = connection.execute(_PENDING.where(_REQUESTS.c.wish == made.wish)).first()
+            before = connection.execute(_PENDING.where(_REQUESTS.c.spec_digest == made.spec_digest)).first()
             if before is not None:
                 return StoredRequest(*before)
             self._database.insert_new(connection, _REQUESTS, [made])
@@ -91,9 +91,9 @@ class Requests:
         """Requests that may be charged and are not answered, the oldest first."""
         return [StoredRequest(*row) for row in self._database.rows(_PENDING)]
 
-    def answered(self, wish: bytes) -> StoredRequest | None:
+    def answered(self, spec_digest: bytes) -> StoredRequest | None:
         """The newest request of this spec that was answered."""
-        query = sa.select(_REQUESTS).filter_by(wish=wish, state=RequestState.ANSWERED.value)
+        query = sa.select(_REQUESTS).filter_by(spec_digest=spec_digest, state=RequestState.ANSWERED.value)
         rows = self._database.rows(query.order_by(_REQUESTS.c.asked.desc(), _REQUESTS.c.id).limit(1))
         return next((StoredRequest(*row) for row in rows), None)
 

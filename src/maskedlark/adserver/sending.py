@@ -36,16 +36,18 @@ IN_FLIGHT = 4
 """Chunks on their way to one helper at a time; this also bounds memory."""
 
 Progress = Callable[[str, int, int], object]
-"""Called with helper, reports sent and reports in all: by several threads, never by two at once."""
+"""Called with helper or stage, what is done, and all of it: by several threads, never by two at once."""
 
 
 @contextmanager
 def bars(watched: bool, transient: bool = False) -> Iterator[Progress]:
     """A progress bar per helper on standard error, if someone is watching; not part of the output."""
-    columns = "{task.description}", rich.BarColumn(), rich.MofNCompleteColumn(), rich.TimeRemainingColumn()
+    bar = rich.BarColumn(), rich.MofNCompleteColumn(), rich.TimeElapsedColumn(), rich.TimeRemainingColumn()
     tasks: dict[str, rich.TaskID] = {}
     console = Console(stderr=True)
-    with rich.Progress(*columns, console=console, transient=transient, disable=not watched) as shown:
+    with rich.Progress(
+        "{task.description}", *bar, console=console, transient=transient, disable=not watched
+    ) as shown:
 
         def progress(helper: str, sent: int, reports: int) -> None:
             if helper not in tasks:
@@ -126,6 +128,12 @@ class Sending:
                 f"a dataset. `datasets abort {name}`, and select again"
             )
         return [each.data for each in page]
+
+    def stage(self, what: str, done: int, of: int) -> None:
+        """Report how far something other than sending is."""
+        with self._telling:
+            if self.progress is not None:
+                self.progress(what, done, of)
 
     def _tell(self, helper: RemoteHelper, more: int) -> None:
         """Report progress: `more` reports have arrived."""

@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from maskedlark.dp.session_charge import SessionCharge
-from maskedlark.ledger.budget import Account, Entry, EpsilonPair, Limit, SessionRefund, StreamSpent
+from maskedlark.ledger.budget import Account, BudgetEntry, EpsilonPair, Limit, SessionRefund, StreamSpent
 from maskedlark.ledger.errors import AccountClosed
 from maskedlark.ledger.receipt import ClosedReceipt, OpenedReceipt, Receipt, RecoveredReceipt, ReleaseReceipt
 from maskedlark.parameters.document import Document
@@ -81,7 +81,7 @@ class BudgetState:
         """Whether helpers have charged different requests: one may not have been asked to the end."""
         return len({frozenset((e.request, e.what) for e in each.entries) for each in self.helpers}) > 1
 
-    def check(self, entry: Entry) -> None:
+    def check(self, entry: BudgetEntry) -> None:
         """Raise what a helper would raise if this were charged now."""
         for each in self.helpers:
             if each.lost:
@@ -92,7 +92,7 @@ class BudgetState:
             if not each.account.fits(entry):
                 raise each.account.refusal(entry)
 
-    def fits(self, entry: Entry) -> bool:
+    def fits(self, entry: BudgetEntry) -> bool:
         """Whether all helpers would charge this now."""
         return all(each.account.fits(entry) and not each.lost for each in self.helpers)
 
@@ -152,7 +152,7 @@ def _charged(
     )
 
 
-def _delta(entry: Entry | SessionRefund | None) -> float:
+def _delta(entry: BudgetEntry | SessionRefund | None) -> float:
     if isinstance(entry, SessionRefund):
         return entry.session_charge.delta - entry.session_charge.session_charge.delta
     return entry.charge.delta if entry is not None and isinstance(entry.charge, SessionCharge) else 0.0

@@ -158,7 +158,7 @@ def tables(answered: Answered, confidence: float) -> list[Table]:
 def _table(answered: Answered, combined: Combined, confidence: float) -> Table:
     names: list[str] = []
     columns: list[list[Estimate]] = []
-    for column, numbers in zip(combined.plan.columns, combined.columns, strict=True):
+    for column, numbers in zip(combined.schema.columns, combined.columns, strict=True):
         noise = (answered.kind, answered.noise, column.sensitivity, answered.helpers)
         error, width = intervals.standard_error(*noise), int(intervals.half_width(*noise, confidence))
         # The numbers of a vector are numbered.
@@ -167,7 +167,7 @@ def _table(answered: Answered, combined: Combined, confidence: float) -> Table:
         columns += [[Estimate(n, error, n - width, n + width) for n in each] for each in numbers.T.tolist()]
     rows = tuple(starmap(Row, zip(combined.rows, zip(*columns, strict=True), strict=True)))
     return Table(
-        combined.plan.by,
+        combined.schema.by,
         tuple(names),
         rows,
         confidence,

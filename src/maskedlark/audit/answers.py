@@ -91,7 +91,7 @@ def in_batches(seen: Sequence[FieldArray], rate: float, tail: int) -> Flags:
     return min(large, key=lambda each: abs(float(each.mean()) - rate))
 
 
-def membership(seen: Sequence[FieldArray], drawn: Flags, rate: float, tail: int) -> Guesses:
+def guess_membership(seen: Sequence[FieldArray], drawn: Flags, rate: float, tail: int) -> Guesses:
     """Guesses of who was in each batch, `drawn`, by the better of two attackers.
 
     One uses the size of the noise. The other is stronger than any real one: it is shown half of the
@@ -157,20 +157,23 @@ def _cluster(sums: FieldArray, among: Flags, tail: int) -> tuple[FieldArray, Fla
     return reference, near, mean
 
 
-def labels(coins: Flags, scores: Floats, course: SessionCharge) -> Guesses:
+def guess_labels(coins: Flags, scores: Floats, charge: SessionCharge) -> Guesses:
     """Guesses of labels, 1 where the score is positive, against what the ad server's charge allows."""
-    known = max_advantage(course.noise, 1.0, course.batches) if course.batches else 0.0
-    allowed = min(known, max_advantage(course.noise, course.rate, course.steps))
+    known = max_advantage(charge.noise, 1.0, charge.batches) if charge.batches else 0.0
+    allowed = min(known, max_advantage(charge.noise, charge.rate, charge.steps))
     return guessed(scores > 0, coins, (1 + allowed) / 2)
 
 
 def bound_with_batches(
-    coins: Flags, left: Floats, drawn: Flags, course: SessionCharge, confidence: float
+    coins: Flags, left: Floats, drawn: Flags, charge: SessionCharge, confidence: float
 ) -> NoiseBound:
     """The ε that a coalition's label guesses refute. `left`: sums minus the colluders' noise."""
     # Canaries in many batches are all guessed right, which says nothing about the amount of noise.
-    some, largest = canaries.first(drawn, canaries.judged(course.noise)), int(drawn.sum(axis=0).max())
+    some, largest = (
+        canaries.first_batches(drawn, canaries.telling_batches(charge.noise)),
+        int(drawn.sum(axis=0).max()),
+    )
     guesses = canaries.with_batches(left, some)
     return canaries.bound_with_batches(
-        coins, guesses, some.sum(axis=0), largest, course.noise, course.delta, confidence
+        coins, guesses, some.sum(axis=0), largest, charge.noise, charge.delta, confidence
     )

@@ -33,7 +33,8 @@ class Advantage:
         return self.value / self.error
 
     def __str__(self) -> str:
-        return f"{self.value:+.3f} ± {self.error:.3f}"
+        signed = f"{self.value:+.3f}" if round(self.value, 3) else "0.000"  # What rounds to 0 has no sign.
+        return f"{signed} ± {self.error:.3f}"
 
 
 def advantage(guesses: Flags, truth: Flags) -> Advantage:

@@ -152,12 +152,12 @@ def with_batches(sums: Floats, drawn: Flags) -> Floats:
     return scores
 
 
-def first(drawn: Flags, most: int) -> Flags:
+def first_batches(drawn: Flags, most: int) -> Flags:
     """The first `most` batches of each canary: if all are guessed right, they do not show the noise."""
     return drawn & (drawn.cumsum(axis=0) <= most)
 
 
-def judged(noise: float) -> int:
+def telling_batches(noise: float) -> int:
     """With this many batches, an attacker who knows them guesses about nine canaries in ten right."""
     return max(1, round(6 * noise * noise))
 

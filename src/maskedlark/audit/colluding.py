@@ -79,10 +79,10 @@ def step_noise(
     session, noise = session_seed(folder, document, opened), []
     for number, body in enumerate(bodies):
         seed = sessions.noise_seed(session, number, body_digest(body, ()))
-        question = cast("GradientQuery", asked.at(body, b""))
-        (column,), size = question.columns, question.network.size
+        query = cast("GradientQuery", asked.at(body, b""))
+        (column,), size = query.columns, query.network.size
         drawn = mechanisms.draw("gaussian", opened.session_charge.noise, column.sensitivity, seed, size)
-        noise.append(drawn * 2.0**-question.step.exponent)
+        noise.append(drawn * 2.0**-query.step.exponent)
     return np.array(noise)
 
 

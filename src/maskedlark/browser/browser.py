@@ -136,7 +136,7 @@ class Browser:
     def _attribute(self) -> None:
         """Attribute every waiting conversion to its source, by the state when it happened."""
         with self._store.transaction():
-            for trigger in self._store.take_triggers():
+            for trigger in self._store.pop_triggers():
                 sources = self._store.sources_of(trigger.origin, trigger.destination)
                 before = [source for source in sources if source.number <= trigger.last_source]
                 chosen = attribute(before, trigger.happened)

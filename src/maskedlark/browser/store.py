@@ -138,7 +138,7 @@ class Store:
         added = f"INSERT INTO triggers ({_TRIGGER}) VALUES (?, ?, ?, {last}, ?)"  # noqa: S608
         self.run(added, origin, destination, happened, json.dumps(dict(values)))
 
-    def take_triggers(self) -> list[Trigger]:
+    def pop_triggers(self) -> list[Trigger]:
         """The conversions that wait to be attributed, in order; deleted when the transaction ends."""
         rows = self.run(f"DELETE FROM triggers RETURNING number, {_TRIGGER}")  # noqa: S608
         return [Trigger(*(*row[1:-1], json.loads(row[-1]))) for row in sorted(rows)]

@@ -19,12 +19,13 @@ import numpy as np
 
 from maskedlark.browser.store import Outbox
 from maskedlark.clock import Clock
-from maskedlark.errors import MaskedLarkError, NotAnAnswer, NotDeclared
+from maskedlark.errors import MaskedLarkError, NotDeclared
 from maskedlark.randomness import Randomness
 from maskedlark.storage.errors import StorageUnavailable
 from maskedlark.web.errors import BodyTooLarge, ServiceAway, StrangeAnswer
 from maskedlark.web.remote import API, Patience, Remote, bounded
 from maskedlark.wire import uploads
+from maskedlark.wire.errors import NotAnAnswer
 from maskedlark.wire.uploads import Answer, Verdict
 
 POOL_BATCHES = 4

@@ -12,7 +12,7 @@ from maskedlark.adserver.spending import BudgetState, Spending
 from maskedlark.cli.error_handling import command
 from maskedlark.cli.options import AdServerConfig, Json
 from maskedlark.cli.output import print_result, said_if_slow, table
-from maskedlark.ledger.budget import Limit, StreamSpent
+from maskedlark.ledger.budget import BUDGET, Limit, StreamSpent
 from maskedlark.ledger.wording import at_most
 from maskedlark.parameters.document import Document
 
@@ -119,7 +119,8 @@ def _show(console: Console, state: BudgetState, names: Mapping[bytes, str]) -> N
         f"{document.origin}, version {document.version}: what a source may have cost, by receipts of {signed}"
     )
     limits = [
-        (each.of, *map("{:.4g}".format, (each.spent, each.left, each.epsilon))) for each in spent.limits
+        (_limited(each), *map("{:.4g}".format, (each.spent, each.left, each.epsilon)))
+        for each in spent.limits
     ]
     console.print(table(["ε of …", "spent", "left", "in all"], limits))
     streams = map(_row, spent.streams)
@@ -129,6 +130,10 @@ def _show(console: Console, state: BudgetState, names: Mapping[bytes, str]) -> N
         console.print(table(["receipt", "what", *_BOTH, "δ"], entries))
     for line in _notes(state):
         console.print(line)
+
+
+def _limited(limit: Limit) -> str:
+    return f"{limit.of}, against the ad server" if limit.of == BUDGET else limit.of
 
 
 def _row(spent: StreamSpent) -> Sequence[str]:

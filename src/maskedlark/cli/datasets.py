@@ -76,7 +76,8 @@ def abort(
 
 
 def _span(dataset: Dataset) -> str:
-    return f"from {dates.shown(dataset.selection.start)} until {dates.shown(dataset.selection.end)} UTC"
+    start, end = (dates.format_utc(each) for each in (dataset.selection.start, dataset.selection.end))
+    return f"from {start} until {end} UTC"
 
 
 def _fields(dataset: Dataset, refusals: dict[str, dict[str, int]]) -> dict[str, object]:

@@ -10,7 +10,7 @@ from maskedlark.cli import budget
 from maskedlark.cli.error_handling import command, import_extra
 from maskedlark.cli.fit import import_fitting
 from maskedlark.cli.options import Json, Noise
-from maskedlark.cli.output import print_result, said_if_slow
+from maskedlark.cli.output import print_result, refuse_over_budget, said_if_slow
 from maskedlark.errors import BadArguments
 from maskedlark.features.table_file import read_table
 from maskedlark.fitting import recipe as fits
@@ -49,15 +49,19 @@ def evaluate(
     recipe = fits.read(run) if fits.is_fit(run) else recipes.read(run)
     options = {"datasets": recipe.datasets, "buckets": buckets, "epsilon": epsilon, "noise": noise}
     with said_if_slow("loading the model, asking the helpers"), Client.from_config(recipe.adserver) as client:
-        model, question = _question(client, recipe, part, options)
-        planned = question.plan()
+        model, asked = _evaluation(client, recipe, part, recalibrate, options)
+        planned = asked.plan()
+        if model.before is not None and not planned.is_answered:
+            now = f"{recipe.out} was recalibrated: this asks about it as it is now"
+            typer.echo(f"{now}; --recalibrate asks about it as it was, as before", err=True)
         if plan:
             print_result({"plan": planned.figures()}, as_json, f"{planned}. Nothing was spent")
+            refuse_over_budget(planned.fits or planned.is_answered)
             return
-        before = question.is_answered()
+        before = asked.is_answered()
         if not before:
             typer.echo(str(planned), err=True)  # Before anything is charged.
-        evaluation = question.ask()
+        evaluation = asked.ask()
         remaining, figures = budget.left(client, evaluation.answered.document)
     balance = evaluation.answered.balance
     fields: dict[str, Any] = {
@@ -73,25 +77,30 @@ def evaluate(
         lines += [f"{recipe.out}: recalibrated, {each}; nothing more was charged" for each in by]
     print_result(fields, as_json, *lines)
     if not as_json:
-        paid = f"charged ε = {balance.charged_epsilon:.4g} against everybody"
-        if before:
-            paid = f"already evaluated: nothing was charged (it was ε = {balance.charged_epsilon:.4g} then)"
+        paid = f"ε = {balance.charged_epsilon:.4g} against everybody"
+        paid = f"already evaluated: nothing was charged (it was {paid} then)" if before else f"charged {paid}"
         typer.echo(f"{paid}; {remaining}", err=True)
 
 
-def _question(
-    client: Client, recipe: fits.Recipe | recipes.Recipe, part: str, options: dict[str, Any]
+def _evaluation(
+    client: Client,
+    recipe: fits.Recipe | recipes.Recipe,
+    part: Literal["all", "held_out", "training"],
+    recalibrate: bool,
+    options: dict[str, Any],
 ) -> tuple[Any, Any]:
-    """The model, and the question about it."""
+    """The model, and what is asked about it. To recalibrate, it is asked about as fitted: the same again."""
     table = None if recipe.table is None else read_table(recipe.table)
     if isinstance(recipe, fits.Recipe):
         if part != "all":
             raise BadArguments("a fit takes all records and holds none out: leave --part out")
         model = import_fitting("saving").load(recipe.out)
+        model = (recalibrate and model.before) or model
         return model, import_fitting("evaluating").evaluation(client, model, table, **options)
     model = _training("from_recipe").trained(recipe)
-    held_out = {"held_out": recipe.held_out} if part != "all" else {}
-    return model, client.evaluation(model, table, part=part, **held_out, **options)
+    model = (recalibrate and model.before) or model
+    held_out = None if part == "all" else recipe.held_out
+    return model, client.evaluation(model, table, part=part, held_out=held_out, **options)
 
 
 def _recalibrated(recipe: fits.Recipe | recipes.Recipe, model: Any, evaluation: Any) -> list[Any]:  # noqa: ANN401

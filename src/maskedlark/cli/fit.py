@@ -1,5 +1,6 @@
 """`maskedlark fit` and `predict`: a linear model from one release that a TOML describes; what it predicts."""
 
+import math
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ from maskedlark.adserver.client import Client
 from maskedlark.cli import budget
 from maskedlark.cli.error_handling import command, import_extra
 from maskedlark.cli.options import Json
-from maskedlark.cli.output import print_result, said_if_slow
+from maskedlark.cli.output import print_result, refuse_over_budget, said_if_slow
 from maskedlark.features import Encoder, csv_file
 from maskedlark.features import table as tables
 from maskedlark.features.column import Column
@@ -23,6 +24,9 @@ from maskedlark.training.errors import BadRun
 from maskedlark.web import files
 
 _CLASSES = {"logistic": "LogisticRegression", "linear": "LinearRegression", "poisson": "PoissonRegressor"}
+KEPT = (
+    "It was recalibrated since, and stays so; to have it as it was, delete the file and type the same again"
+)
 _SHOWN = 8
 """So many coefficients are printed; the file and `--json` have all."""
 Run = Annotated[Path, Argument(help="A TOML: model, table and encoder of the features, datasets and cost.")]
@@ -41,21 +45,25 @@ def fit(
     recipe = recipes.read(run)
     encoder, table = Encoder.load(recipe.encoder), read_table(recipe.table)
     with (
-        said_if_slow("choosing a map without labels, asking the helpers, solving"),
+        said_if_slow("choosing a map without labels") as begin,
         Client.from_config(recipe.adserver) as client,
     ):
         estimator = getattr(import_fitting("estimators"), _CLASSES[recipe.model])
         model = estimator(client, encoder=encoder, **recipe.fitting)
+        model.on_stage = begin
         if explain:
             plan = model.plan(table)
             print_result({"plan": plan.figures()}, as_json, str(plan))
+            refuse_over_budget(plan.fits or plan.is_answered)
             return
         first = client.frozen_to_train(recipe.datasets)[0].helpers[0].name
         before = client.receipts(first)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Of rows and records that differ in number, which is printed.
             model.fit(table)
-        model.save(recipe.out)
+        kept = import_fitting("saving").is_recalibrated(recipe.out, model.model_)
+        if not kept:
+            model.save(recipe.out)
         remaining, figures = budget.left(client, model.answered_.document)
     paid = model.answered_.balance
     charged = not any(model.answered_.request in each.receipt for each in before)
@@ -65,6 +73,7 @@ def fit(
         line = f"already fitted: nothing was charged (it was {paid_then} then)"
     fields = {
         "out": str(recipe.out),
+        "recalibrated": kept,
         "charged": charged,
         "balance": paid.model_dump(),
         "left": figures,
@@ -76,7 +85,8 @@ def fit(
         "real_records": model.real_records_,
         "coefficients": _coefficients(model.model_),
     }
-    lines = [f"{recipe.out}: {line}", remaining, *_lines(model, fields["coefficients"])]
+    lines = [f"{recipe.out}: {line}", *([KEPT] if kept else []), remaining]
+    lines += _lines(model, fields["coefficients"])
     print_result(fields, as_json, *lines)
 
 
@@ -89,7 +99,8 @@ def _coefficients(fitted: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - a Fitt
     rows = []
     for place in np.argsort(-strengths, axis=None, kind="stable").tolist():
         output, name = divmod(place, len(named))
-        low, high = limits[place].tolist()
+        # JSON has no NaN: a model of very many coefficients has no intervals.
+        low, high = (None if math.isnan(end) else end for end in limits[place].tolist())
         row = {"output": output, "name": named[name], "value": float(values[output, name])}
         rows.append(row | {"low": low, "high": high})
     return rows
@@ -101,7 +112,8 @@ def _lines(model: Any, coefficients: list[dict[str, Any]]) -> Iterator[str]:  # 
     yield f"Strongest of {count} coefficients (columns go from 0 to 1), with 95 % intervals:"
     for row in coefficients[outputs:][:_SHOWN]:
         of = f"{row['name']}, class {row['output']}" if outputs > 1 else row["name"]
-        yield f"  {row['value']:+8.3f}  {row['low']:+.3f} … {row['high']:+.3f}  {of}"
+        limits = "no interval" if row["low"] is None else f"{row['low']:+.3f} … {row['high']:+.3f}"
+        yield f"  {row['value']:+8.3f}  {limits}  {of}"
     yield model.mismatch_
 
 

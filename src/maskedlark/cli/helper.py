@@ -1,5 +1,6 @@
 """`maskedlark helper`: set one up, rotate its keys, publish them, run it; back it up and recover it."""
 
+import logging
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from functools import partial
@@ -37,6 +38,7 @@ from maskedlark.wire import keys
 from maskedlark.wire.keys import KEYS_TYPE
 from maskedlark.wire.signatures import VerifyingKey
 
+_log = logging.getLogger(__name__)
 app = group("helper", "serve --config helper-0/helper.toml")
 
 
@@ -100,6 +102,8 @@ def publish(config: HelperConfig, as_json: Json = False) -> None:
 @serve_command(app, "helper", "helper-0/helper.toml --port 8001", configuration.read)
 def serve(settings: Config, listen: Listen) -> None:
     """Run the helper. Prints where it listens; SIGINT or SIGTERM stops it. Needs no identity."""
+    if settings.own_compute.engine == "ray":
+        _log.info("connecting to %d workers of a cluster, which may take 90 s", settings.own_compute.workers)
     with open_service(settings, SystemClock(), SystemRandomness()) as service:
         listen(create_app(service))
 

@@ -2,25 +2,28 @@
 
 import json
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from typer import Option
 
 from maskedlark.adserver import dates
 from maskedlark.adserver.client import CONFIDENCE, Client
-from maskedlark.adserver.errors import AskedBefore
-from maskedlark.adserver.query_arguments import Between, Options
+from maskedlark.adserver.query_arguments import Between
 from maskedlark.adserver.requests import StoredRequest
 from maskedlark.adserver.table import Table
 from maskedlark.cli.error_handling import command
 from maskedlark.cli.options import AdServerConfig, Json, MostEpsilon, Noise, Several, Text
-from maskedlark.cli.output import print_result
+from maskedlark.cli.output import print_result, refuse_over_budget, said_if_slow
 from maskedlark.core.records import Entry
-from maskedlark.errors import BadArguments
+from maskedlark.errors import BadArguments, MaskedLarkError
 from maskedlark.release import messages
 
 app = typer.Typer()
+
+
+class AskedBefore(MaskedLarkError):
+    """The same question was answered before: its answer can be shown again, free of charge."""
 
 
 @command(
@@ -61,26 +64,36 @@ def query(
             print_result({"forgotten": forget}, as_json)
             typer.echo(f"{forget}: forgotten; what helpers have charged for it stays charged", err=True)
         elif resume is not None:
-            _show(client.resume(resume, confidence), as_json)
+            with said_if_slow("asking the helpers"):
+                found = client.resume(resume, confidence)
+            _show(found, as_json)
         else:
             asked = (value or [], by, filters)
-            options = Options(datasets=dataset, noise=noise, epsilon=epsilon, confidence=confidence)
+            options: dict[str, Any] = {
+                "datasets": dataset,
+                "noise": noise,
+                "epsilon": epsilon,
+                "confidence": confidence,
+            }
             before = None if again else client.asked_before(*asked, **options)
             if explain:
                 explained = client.explain(*asked, **options)
                 typer.echo(explained.to_json() if as_json else str(explained))
                 if before is not None:
                     typer.echo(_before(before), err=True)
+                refuse_over_budget(explained.fits or before is not None)
             elif before is not None:
                 raise AskedBefore(_before(before))
             else:
-                _show(client.query(*asked, **options), as_json)
+                with said_if_slow("asking the helpers"):
+                    found = client.query(*asked, **options)
+                _show(found, as_json)
 
 
 def _before(request: StoredRequest) -> str:
     return (
-        f"the same was asked and answered {dates.shown(request.asked)} UTC: --resume {request.id} shows that "
-        "answer again and costs nothing; --again asks for another, which is charged"
+        f"the same was asked and answered {dates.format_utc(request.asked)} UTC: --resume {request.id} shows "
+        "that answer again and costs nothing; --again asks for another, which is charged"
     )
 
 
@@ -100,7 +113,7 @@ def _list(pending: Sequence[StoredRequest], as_json: bool) -> None:
         fields.append({"id": kept.id, "asked": dates.iso(kept.asked), **rest})
         what = json.dumps(request.arguments, ensure_ascii=False)
         over = f"{len(request.datasets)} dataset{'s' * (len(request.datasets) > 1)}"
-        lines.append(f"{kept.id}  {dates.shown(kept.asked)} UTC")
+        lines.append(f"{kept.id}  {dates.format_utc(kept.asked)} UTC")
         lines.append(f"  {request.function} {what} over {over}, noise {request.noise:g}")
     print_result({"pending": fields}, as_json, *lines)
     if not (asked or as_json):

@@ -16,11 +16,11 @@ from maskedlark.cli.error_handling import command, group
 from maskedlark.cli.options import AdServerConfig, Json, Service, ServiceOrNone
 from maskedlark.cli.output import print_result
 from maskedlark.core.suggestions import did_you_mean
-from maskedlark.ledger import receipt, trail
+from maskedlark.ledger import receipt, receipt_verification
 from maskedlark.ledger.budget import EpsilonPair
 from maskedlark.ledger.errors import BadReceipt
 from maskedlark.ledger.receipt import SignedReceipt
-from maskedlark.ledger.trail import Trail
+from maskedlark.ledger.receipt_verification import ReceiptVerifier
 from maskedlark.ledger.wording import both
 from maskedlark.parameters.document import Document
 from maskedlark.web import files, pages
@@ -96,7 +96,7 @@ def verify(
             documents, receipts = client.chain(origin), _fetch(client, origin, helper, most)
     else:
         raise typer.BadParameter("give either --service, or --file and --chain")
-    fields = _fields(trail.verify(receipts, origin, helper, documents), documents)
+    fields = _fields(receipt_verification.verify(receipts, origin, helper, documents), documents)
     print_result(fields, as_json, *_lines(fields))
 
 
@@ -146,7 +146,7 @@ def _write(path: Path, receipts: Sequence[SignedReceipt]) -> None:
     files.write(path, b"".join(each.encode() + b"\n" for each in receipts))
 
 
-def _fields(verified: Trail, documents: Sequence[Document]) -> dict[str, Any]:
+def _fields(verified: ReceiptVerifier, documents: Sequence[Document]) -> dict[str, Any]:
     """What was verified: every session, with its used steps if closed; and, for every document with
     receipts, the cost of a source, and separately that of sums without noise."""
     receipts, spent, local = verified.receipts, verified.spent(), verified.local()
@@ -180,7 +180,7 @@ def _fields(verified: Trail, documents: Sequence[Document]) -> dict[str, Any]:
     }
 
 
-def _charged(verified: Trail, document: Document) -> dict[int, EpsilonPair]:
+def _charged(verified: ReceiptVerifier, document: Document) -> dict[int, EpsilonPair]:
     """What each receipt under a document cost."""
     spent = spending(verified.helper, document, verified.receipts)
     return {each.number: each.epsilon for each in spent.entries}

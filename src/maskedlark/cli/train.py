@@ -8,8 +8,9 @@ from typer import Argument, Option
 
 from maskedlark.cli import budget
 from maskedlark.cli.error_handling import command, import_extra
+from maskedlark.cli.fit import KEPT
 from maskedlark.cli.options import Json
-from maskedlark.cli.output import print_result
+from maskedlark.cli.output import print_result, said_if_slow
 from maskedlark.ledger.receipt import Balance
 from maskedlark.ledger.wording import both
 from maskedlark.training import recipe as recipes
@@ -36,8 +37,9 @@ def train(
     if delta is not None:
         recipe = recipe.model_copy(update={"delta": delta})
     with Client.from_config(recipe.adserver) as client:
-        training, steppers = _making().training(recipe, client)
-        planned, before = str(training.plan()), training.was_charged
+        with said_if_slow("loading the model and the rows, planning"):
+            training, steppers = _making().training(recipe, client)
+            planned, before = str(training.plan()), training.was_charged
         if before:
             planned += "\nThis run was begun before, and charged then: it carries on, and costs nothing more"
         if plan:
@@ -53,7 +55,9 @@ def train(
                 for each in steppers:
                     each.step()
                 steps += 1
-        training.save(recipe.out)
+        kept = _making().is_recalibrated(recipe, training.model)
+        if not kept:
+            training.save(recipe.out)
         document = training.sums.document
         remaining, figures = budget.left(client, document)
     balances: dict[str, Balance] = {name: each.balance for name, each in training.receipts.items()}
@@ -63,8 +67,10 @@ def train(
         epsilon = max(each.charged_epsilon for each in balances.values())
         paid = f"ε = {both(epsilon, training.plan().coalition_epsilon)}"
         line += f"; nothing was charged (it was {paid} then)" if before else f"; charged {paid}"
+    line += f". {KEPT}" if kept else ""
     fields = {
         "plan": training.plan().figures(),
+        "recalibrated": kept,
         "out": str(recipe.out),
         "charged": charged,
         "was_charged": before,

@@ -37,24 +37,21 @@ class Driver:
     def start(self) -> None:
         """Start it, unless it runs. Raises `BadEngine`."""
         with self._lock:
-            if self._process is None or not self._process.is_alive():
-                self._end()
-                self._start()
+            self._started()
 
-    def connection(self, place: int) -> Connection:
-        """To the thread in it that waits for this worker."""
-        self.start()
-        return self._places[place]
+    def connection(self, place: int, common: Common) -> Connection:
+        """To the thread in it that waits for this worker, which can read `common`.
 
-    def share(self, common: Common) -> None:
-        """Put `common` where all workers can read it, unless it is there."""
+        Under one lock: the process that has `common` is the one that is then asked.
+        """
         with self._lock:
+            control = self._started()
             if common.key and common.key not in self._put:
-                assert self._control is not None, "it was started"
-                send(self._control, common.key, common.data)
-                if self._control.recv_bytes() != ray.DONE:
+                send(control, common.key, common.data)
+                if control.recv_bytes() != ray.DONE:
                     raise WorkerDied("Ray's object store did not take what was put into it")
                 self._put.add(common.key)
+            return self._places[place]
 
     def forget(self, common: Common) -> None:
         """Free it."""
@@ -72,7 +69,14 @@ class Driver:
         with self._lock:
             self._end()
 
-    def _start(self) -> None:
+    def _started(self) -> Connection:
+        """Start it, unless it runs. Returns the connection to its control."""
+        if self._control is None or self._process is None or not self._process.is_alive():
+            self._end()
+            return self._start()
+        return self._control
+
+    def _start(self) -> Connection:
         (self._control, control), *places = [multiprocessing.Pipe() for _ in range(self._cluster.workers + 1)]
         self._places = [ours for ours, _ in places]
         theirs = [control, *(each for _, each in places)]
@@ -95,11 +99,14 @@ class Driver:
                 ) from None
             raise
         self._is_first = False
+        return self._control
 
     def _end(self) -> None:
-        end(self._process, self._control, *self._places)
-        self._process = self._control = None
+        # A place's connection is closed by who reads it last: another thread may be reading it now, and its
+        # number must not be given to a new one meanwhile.
         self._places, self._put = [], set()
+        process, control, self._process, self._control = self._process, self._control, None, None
+        end(process, control)
 
 
 class RayWorker(Worker):
@@ -111,8 +118,7 @@ class RayWorker(Worker):
     def perform(self, common: Common, call: bytes) -> bytes:
         """Have the actor of this place perform the call; a lost one was replaced when this raises."""
         try:
-            connection = self._driver.connection(self._place)
-            self._driver.share(common)
+            connection = self._driver.connection(self._place, common)
             send(connection, common.key, call)
             outcome = connection.recv_bytes()
         except (EOFError, OSError):

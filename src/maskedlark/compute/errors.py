@@ -27,6 +27,10 @@ class ClusterTooSmall(BadEngine):
     """The cluster has not enough processors or GPUs for the workers that are wanted."""
 
 
+class UnusableDevice(BadEngine):
+    """A worker, or the helper itself, cannot compute on the device of the settings."""
+
+
 class OtherVersion(BadEngine):
     """A worker has another Python, Ray or maskedlark than this process, or none."""
 

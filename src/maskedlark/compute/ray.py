@@ -101,9 +101,14 @@ class _Workers:
             return False
         try:
             theirs = set(self._ray.get(ready))
-        except self._ray.exceptions.RayError:
-            raise OtherVersion(
-                f"a worker could not load maskedlark: install {self._ours.version} on every node"
+        except self._ray.exceptions.RayError as error:
+            if getattr(error, "actor_init_failed", False):
+                raise OtherVersion(
+                    f"a worker could not load maskedlark: install {self._ours.version} on every node"
+                ) from None
+            raise BadEngine(
+                f"a worker ended as it started ({type(error).__name__}): see Ray's logs on its node, and "
+                "whether there is enough memory"
             ) from None
         for other in theirs - {self._ours}:
             raise OtherVersion(

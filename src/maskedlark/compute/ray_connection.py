@@ -8,13 +8,20 @@ import secrets
 import shutil
 import socket
 import tempfile
+from contextlib import ExitStack, suppress
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from maskedlark.compute.errors import ClusterAway, ClusterTaken, NotAuthenticated, OtherVersion
+from maskedlark.storage import file_lock
+from maskedlark.storage.errors import LockHeld
 
 THIS_MACHINE = "local"
 CONNECT_WITHIN_S = 5.0
 _NAMESPACE = "maskedlark"
+_FOLDER, _RUNNING = "ray-", "maskedlark-runs"
+"""The folder of a cluster that is started here, and the lock in it. A short name: sockets are in it."""
+_LOCKS = ExitStack()
 _TOKEN = "start it with RAY_AUTH_MODE=token, and give the helper its token in RAY_AUTH_TOKEN_PATH"  # noqa: S105
 
 
@@ -36,7 +43,9 @@ def connect(cluster: Cluster) -> Any:  # noqa: ANN401 - the module `ray`
     own = cluster.address == THIS_MACHINE
     if own:
         # Ray lets everybody into its folder, where its sockets are, so that folder is in a private one.
-        os.environ["RAY_TMPDIR"] = tempfile.mkdtemp(prefix="ray-", dir=os.environ.get("RAY_TMPDIR"))
+        os.environ["RAY_TMPDIR"] = str(
+            _own_folder(Path(os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()))
+        )
         # Only this process and what it starts may use it. Nothing is written to the home folder.
         os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
         _set_authentication(ray, "token")
@@ -70,6 +79,23 @@ def disconnect(ray: Any, cluster: Cluster) -> None:  # noqa: ANN401 - the module
     ray.shutdown(wait_for_processes=True)
     if cluster.address == THIS_MACHINE:
         shutil.rmtree(os.environ["RAY_TMPDIR"], ignore_errors=True)
+
+
+def _own_folder(parent: Path) -> Path:
+    """A private folder for a cluster of this process. Removes those of processes that were killed.
+
+    What did not fit into memory is in them: chunks, with the keys to open them. Its owner holds a lock in
+    each for as long as it runs.
+    """
+    for lock in parent.glob(f"{_FOLDER}*/{_RUNNING}"):
+        with suppress(LockHeld, OSError), file_lock.held(lock, wait=False):
+            if lock.stat().st_uid == os.getuid():
+                shutil.rmtree(lock.parent, ignore_errors=True)
+    folder = Path(tempfile.mkdtemp(prefix=_FOLDER, dir=parent))
+    # Locked before it has the name that others look for; never let go: it ends with this process.
+    _LOCKS.enter_context(file_lock.held(folder / "starting"))
+    (folder / "starting").rename(folder / _RUNNING)
+    return folder
 
 
 def _reach(address: str) -> None:

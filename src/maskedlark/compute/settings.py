@@ -42,7 +42,7 @@ class ComputeSettings(Settings):
         default=None,
         repr=False,
         description="where datasets are kept, sealed, if not in the folder: a URL for fsspec, which all "
-        'workers reach: storage = "s3://bucket/helper-0"',
+        'workers reach; a Ray cluster needs it: storage = "s3://bucket/helper-0"',
     )
     shard_bytes: Annotated[int, Field(ge=1 << 10, le=1 << 30)] = Field(
         default=64 << 20,
@@ -56,6 +56,12 @@ class ComputeSettings(Settings):
             raise ValueError('engine = "ray" needs the cluster\'s address: address = "10.0.0.5:6379"')
         if self.engine != "ray" and self.address is not None:
             raise ValueError('an address is of a Ray cluster: write engine = "ray", or leave it out')
+        # In the helper's folder they would not be sealed, and that would be on a disk of others too.
+        if self.address not in (None, THIS_MACHINE) and self.storage is None:
+            raise ValueError(
+                "workers of a cluster need storage that they reach, where datasets are sealed: "
+                'storage = "file:///mnt/helper-0"'
+            )
         return self
 
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, localcontext
 from functools import lru_cache
 from itertools import accumulate
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,8 +35,10 @@ answers of two versions must not be added up, or taken for the same."""
 SEED_BYTES = 32
 EXCEEDS_BITS = 64
 """A batch exceeds its room with a probability below 2 to minus this."""
-Rows = NDArray[np.intp]
-"""Places of records."""
+Rows = NDArray[np.integer[Any]]
+"""Places of records. Of 32 bits where there may be many: no release has as many as 2^31 records."""
+BLOCK = 1 << 18
+"""Words that are drawn at once, where many are needed."""
 _LABEL = b"maskedlark v2 batch"
 _ROUNDS = 20
 _WHOLE = 1 << 64
@@ -63,13 +65,20 @@ class Draw:
 
 def everybody(records: int) -> Draw:
     """All records."""
-    return Draw(np.arange(records), np.ones(records, np.bool_))
+    return Draw(places(records), np.ones(records, np.bool_))
+
+
+def places(records: int) -> Rows:
+    """All places, in order."""
+    return np.arange(records, dtype=np.int32)
 
 
 def held_out(seed: bytes, tag: str, share: float, records: int) -> NDArray[np.bool_]:
     """Which records are held out for evaluation: each independently, with this probability."""
-    words: NDArray[np.uint64] = _stream(seed, "held out", tag, 0, records).random_raw(records)
-    return words < _threshold(share)
+    stream, out = _stream(seed, "held out", tag, 0, records), np.empty(records, np.bool_)
+    for block, words in _drawn(stream, records):
+        np.less(words, _threshold(share), out=out[block])
+    return out
 
 
 def poisson(seed: bytes, tag: str, slot: int, rate: float, records: int) -> Draw:
@@ -87,17 +96,46 @@ def poisson(seed: bytes, tag: str, slot: int, rate: float, records: int) -> Draw
     named = _different(stream, -(-records // 2), records)
     taken, few = np.zeros(records, np.bool_), 2 * size <= records
     taken[named[: size if few else records - size]] = True
-    return Draw(np.arange(records), taken if few else ~taken)
+    return Draw(places(records), taken if few else ~taken)
 
 
-def partition(seed: bytes, tag: str, slot: int, batches: int, records: int) -> list[Rows]:
-    """All batches of an epoch whose first step has this slot: each record is in exactly one."""
+def partition(seed: bytes, tag: str, slot: int, batches: int, records: int) -> Rows:
+    """The batch of every record in the epoch whose first step has this slot: each is in exactly one.
+
+    Records are put in the order of their words (for equal words, which are very rare, in their own), and that
+    is cut into parts, the first of which have one record more. Nothing is sorted but what has the same
+    leading bits as some part's end: of up to 2^15 parts, one record in 32.
+    """
     if batches < 1:
         raise NotDeclared(f"an epoch has 1 batch or more, not {batches}")
-    words: NDArray[np.uint64] = _stream(seed, "partition", tag, slot, records).random_raw(records)
-    # Stable: for equal words, which are very rare, all helpers put the same record first.
+    shift = np.uint64(64 - max(8, min(20, (32 * batches).bit_length())))
+
+    def leading() -> Iterator[tuple[slice, NDArray[np.uint64], NDArray[np.intp]]]:
+        for block, words in _drawn(_stream(seed, "partition", tag, slot, records), records):
+            yield block, words, (words >> shift).astype(np.intp)
+
+    counts = np.zeros(1 << (64 - int(shift)), np.int64)
+    for _, _, first in leading():
+        counts += np.bincount(first, minlength=len(counts))
+    least, extra = divmod(records, batches)
+    ends = np.cumsum(least + (np.arange(batches) < extra))
+    before = np.cumsum(counts) - counts
+    # The part of the first and the last record with these bits; if they differ, of each one by its word.
+    low, high = (np.searchsorted(ends, rank, "right") for rank in (before, before + counts - 1))
+    is_cut, part = low < high, low.astype(np.min_scalar_type(batches))
+    found = np.empty(records, part.dtype)
+    open_words, open_places = [np.empty(0, np.uint64)], [np.empty(0, np.intp)]
+    for block, words, first in leading():
+        found[block] = part[first]
+        still = np.flatnonzero(is_cut[first])
+        open_words.append(words[still])
+        open_places.append(still + block.start)
+    words, still = np.concatenate(open_words), np.concatenate(open_places)
     order = np.argsort(words, kind="stable")
-    return [np.sort(part) for part in np.array_split(order, batches)]
+    first = (words[order] >> shift).astype(np.intp)
+    rank = before[first] + np.arange(len(first)) - np.searchsorted(first, first)
+    found[still[order]] = np.searchsorted(ends, rank, "right")
+    return found
 
 
 def room(rate: float, records: int) -> int:
@@ -150,11 +188,12 @@ def _different(stream: ChaCha, count: int, records: int) -> Rows:
     """`count` distinct records, in the order in which a stream of words names them."""
     # Words beyond this would make the first records likelier than the last.
     last = _WHOLE // records * records - 1
-    rows = np.empty(0, np.intp)
+    rows: Rows = np.empty(0, np.int32)
     while (missing := count - len(rows)) > 0:
-        words: NDArray[np.uint64] = stream.random_raw(missing + missing * count // records + 8)
-        named = (words[words <= np.uint64(last)] % np.uint64(records)).astype(np.intp)
-        rows = _once(np.concatenate([rows, named]), records)
+        named = [rows]
+        for _, words in _drawn(stream, missing + missing * count // records + 8):
+            named.append((words[words <= np.uint64(last)] % np.uint64(records)).astype(np.int32))
+        rows = _once(np.concatenate(named), records)
     return rows[:count]
 
 
@@ -162,11 +201,18 @@ def _once(rows: Rows, records: int) -> Rows:
     """Every row at its first occurrence."""
     if records > _SPARSE * len(rows):
         return rows[np.sort(np.unique(rows, return_index=True)[1])]
-    places = np.arange(len(rows))
-    first = np.full(records, len(rows))
-    np.minimum.at(first, rows, places)
-    once: Rows = rows[first[rows] == places]
+    order = places(len(rows))
+    first = np.full(records, len(rows), np.int32)
+    np.minimum.at(first, rows, order)
+    once: Rows = rows[first[rows] == order]
     return once
+
+
+def _drawn(stream: ChaCha, count: int) -> Iterator[tuple[slice, NDArray[np.uint64]]]:
+    """So many words, in blocks: all at once they would take eight bytes each."""
+    for start in range(0, count, BLOCK):
+        block = slice(start, min(start + BLOCK, count))
+        yield block, stream.random_raw(block.stop - start)
 
 
 def _threshold(probability: float) -> np.uint64:

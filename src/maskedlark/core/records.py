@@ -62,7 +62,7 @@ class TrainingRecords:
     def __len__(self) -> int:
         return len(self.shares)
 
-    def taken(self, rows: NDArray[np.intp] | None) -> "TrainingRecords":
+    def select_rows(self, rows: NDArray[np.intp] | None) -> "TrainingRecords":
         """Only these records, in this order, copied; None for all of them, as they are."""
         if rows is None:
             return self
@@ -70,7 +70,7 @@ class TrainingRecords:
         indices = tuple(each[rows] for each in self.indices)
         return TrainingRecords(self.ids[rows], self.features[rows], shown, self.shares[rows], indices)
 
-    def only(self, counted: NDArray[np.bool_]) -> "TrainingRecords":
+    def zero_others(self, counted: NDArray[np.bool_]) -> "TrainingRecords":
         """The same records, of which those that are not counted add 0 to every sum."""
         return replace(self, shares=self.shares * counted[:, None])
 

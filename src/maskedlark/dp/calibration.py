@@ -5,7 +5,7 @@ from bisect import bisect_left
 
 from maskedlark.dp.accountant import MAX_INDEX, multiplier
 from maskedlark.dp.mechanisms import MAX_NOISE, MIN_NOISE, Kind
-from maskedlark.dp.session_charge import SessionCharge, adserver_epsilon, announced, coalition_epsilon
+from maskedlark.dp.session_charge import SessionCharge, adserver_epsilon, batch_bound, coalition_epsilon
 from maskedlark.errors import NotDeclared
 
 _WIDER = 4.0
@@ -33,8 +33,8 @@ def noise_for_session(
 
     def over(noise: float) -> float:
         """By what factor the figure that is further over its limit exceeds it."""
-        course = planned(kind, noise, rate, steps, delta, batches)
-        return max(adserver_epsilon(course) / epsilon, coalition_epsilon(course) / coalition)
+        charge = planned(kind, noise, rate, steps, delta, batches)
+        return max(adserver_epsilon(charge) / epsilon, coalition_epsilon(charge) / coalition)
 
     if epsilon <= 0 or coalition <= 0 or over(MAX_NOISE) > 1:
         raise NotDeclared("no noise fits what is left of the budget: plan fewer steps, or none")
@@ -58,5 +58,5 @@ def planned(
     kind: Kind, noise: float, rate: float, steps: int, delta: float, batches: int | None = None
 ) -> SessionCharge:
     """A session's charge as it is known before a helper has drawn a batch. Run by planners."""
-    least = announced(kind, noise, rate, steps, delta) if rate < 1 else steps
+    least = batch_bound(kind, noise, rate, steps, delta) if rate < 1 else steps
     return SessionCharge(kind, noise, rate, steps, least if batches is None else batches, delta)

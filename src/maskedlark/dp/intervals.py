@@ -39,14 +39,14 @@ def half_width(kind: Kind, noise: float, sensitivity: Sensitivity, helpers: int,
     doubt = 1 - confidence
     if not MIN_DOUBT <= doubt < 1:
         raise NotDeclared(f"a confidence is over 0, and at most 1 - {MIN_DOUBT:g}")
-    found = law(kind, noise, sensitivity)
-    if found.deviation <= _SUMMED and helpers <= _SUMMED_HELPERS:
-        return _summed(found, helpers, doubt)
-    if isinstance(found, Laplace):
-        return float(math.floor(found.scale * _laplace_quantile(helpers, doubt) + helpers / 2))
+    noise_law = law(kind, noise, sensitivity)
+    if noise_law.deviation <= _SUMMED and helpers <= _SUMMED_HELPERS:
+        return _summed(noise_law, helpers, doubt)
+    if isinstance(noise_law, Laplace):
+        return float(math.floor(noise_law.scale * _laplace_quantile(helpers, doubt) + helpers / 2))
     # From the lower tail: near 1 a float has no digits left for the upper one.
     quantile = -NormalDist().inv_cdf(doubt / 2)
-    return float(math.floor(math.sqrt(helpers) * found.sigma * quantile + helpers * found.off))
+    return float(math.floor(math.sqrt(helpers) * noise_law.sigma * quantile + helpers * noise_law.off))
 
 
 @lru_cache(maxsize=256)
@@ -73,9 +73,9 @@ def _laplace_tail(helpers: int, t: float) -> float:
 
 
 @lru_cache(maxsize=256)
-def _summed(found: Laplace | Gaussian, helpers: int, doubt: float) -> float:
+def _summed(noise_law: Laplace | Gaussian, helpers: int, doubt: float) -> float:
     """The least h that the rounded sum exceeds with at most this probability, by its exact law."""
-    beyond = np.array([_beyond(found, n - 0.5) for n in range(1, found.tail(1) + 2)])
+    beyond = np.array([_beyond(noise_law, n - 0.5) for n in range(1, noise_law.tail(1) + 2)])
     side = beyond[:-1] - beyond[1:]
     one = np.concatenate([side[::-1], [1 - 2 * beyond[0]], side])
     total = reduce(np.convolve, [one] * helpers)
@@ -84,8 +84,8 @@ def _summed(found: Laplace | Gaussian, helpers: int, doubt: float) -> float:
     return float(len(total) // 2 - np.searchsorted(outside, doubt, side="right"))
 
 
-def _beyond(found: Laplace | Gaussian, x: float) -> float:
+def _beyond(noise_law: Laplace | Gaussian, x: float) -> float:
     """P(one helper's noise exceeds x), before rounding."""
-    if isinstance(found, Laplace):
-        return math.exp(-x / found.scale) / 2
-    return math.erfc(x / found.sigma / math.sqrt(2)) / 2
+    if isinstance(noise_law, Laplace):
+        return math.exp(-x / noise_law.scale) / 2
+    return math.erfc(x / noise_law.sigma / math.sqrt(2)) / 2

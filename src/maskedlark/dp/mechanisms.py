@@ -99,10 +99,10 @@ def draw(kind: Kind, noise: float, sensitivity: Sensitivity, seed: bytes, count:
     """
     if count < 0:
         raise NotDeclared("noise is drawn 0 times or more")
-    found = law(kind, noise, sensitivity)
-    if found.tail(1) > field.HALF:
+    noise_law = law(kind, noise, sensitivity)
+    if noise_law.tail(1) > field.HALF:
         raise FieldOverflow("so much noise leaves the field: lower the noise or the sensitivity")
-    return found.draw(_bits(kind, noise, sensitivity, seed, count), count)
+    return noise_law.draw(_bits(kind, noise, sensitivity, seed, count), count)
 
 
 def _bits(

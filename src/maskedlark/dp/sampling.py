@@ -8,7 +8,13 @@ from pydantic import Field, model_validator
 
 from maskedlark.core.batches import room
 from maskedlark.dp.mechanisms import Kind
-from maskedlark.dp.session_charge import MAX_STEPS, ClosedSessionCharge, SessionCharge, announced, crowded
+from maskedlark.dp.session_charge import (
+    MAX_STEPS,
+    ClosedSessionCharge,
+    SessionCharge,
+    batch_bound,
+    batches_reach_k,
+)
 from maskedlark.wire.message import Settings
 
 
@@ -68,9 +74,9 @@ def session_charge(
     uses = sampling.uses(steps)
     if sampling.rate is None or sampling.rate == 1:
         return SessionCharge(kind, noise, 1.0, uses, uses, delta)
-    batches = announced(kind, noise, sampling.rate, uses, delta)
-    found = SessionCharge(kind, noise, sampling.rate, uses, batches, delta)
-    return found if crowded(found, records, k, sampling.held_out) else replace(found, rate=1.0)
+    batches = batch_bound(kind, noise, sampling.rate, uses, delta)
+    charge = SessionCharge(kind, noise, sampling.rate, uses, batches, delta)
+    return charge if batches_reach_k(charge, records, k, sampling.held_out) else replace(charge, rate=1.0)
 
 
 def closed(sampling: Sampling, opened: SessionCharge, used: int) -> ClosedSessionCharge:
@@ -83,4 +89,4 @@ def max_batches(sampling: Sampling, opened: SessionCharge, used: int) -> int:
     kept = opened.kept(used)
     if sampling.rate is None or sampling.rate == 1:
         return kept
-    return announced(opened.mechanism, opened.noise, sampling.rate, opened.steps, opened.delta, kept)
+    return batch_bound(opened.mechanism, opened.noise, sampling.rate, opened.steps, opened.delta, kept)

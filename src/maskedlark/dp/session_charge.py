@@ -14,7 +14,7 @@ Laplace noise is not amplified here: both figures are those of the batches that 
 Of a session's δ, 13/16 are for its whole (12/16 with sampling). Each quarter at which it may be closed early
 has 1/16: an end is chosen by what was seen, so each has to hold. A figure at an early end bounds the loss
 itself, so it also holds for concurrent sessions: P(loss > ε + t) is at most δ / (1 - e^-t) where (ε, δ)
-holds. With sampling, 1/16 is for what the batches themselves reveal: `announced` and `crowded`.
+holds. With sampling, 1/16 is for what the batches themselves reveal: `batch_bound` and `batches_reach_k`.
 """
 
 import math
@@ -167,8 +167,8 @@ def sampled_epsilon(noise: float, rate: float, steps: int, delta: float) -> floa
     lost = _LOST + steps * _OVERFULL
     if delta <= lost:
         return math.inf
-    found = float(_losses(noise, rate, steps).get_epsilon_for_delta(delta - lost))
-    return found * (1 + _ROUNDED)
+    epsilon = float(_losses(noise, rate, steps).get_epsilon_for_delta(delta - lost))
+    return epsilon * (1 + _ROUNDED)
 
 
 @lru_cache(maxsize=8)
@@ -196,7 +196,7 @@ def _interval(noise: float, rate: float, steps: int) -> float:
 
 
 @lru_cache(maxsize=4096)
-def announced(
+def batch_bound(
     kind: Kind, noise: float, rate: float, steps: int, delta: float, kept: int | None = None
 ) -> int:
     """The least `batches` of a Poisson session, or of the steps kept of it: anyone can compute it.
@@ -213,7 +213,7 @@ def announced(
     return bisect_left(range(draws), 1, key=lambda batches: binom.sf(batches, draws, rate) <= allowed)
 
 
-def crowded(charge: SessionCharge, records: int, k: int, held_out: float = 0.0) -> bool:
+def batches_reach_k(charge: SessionCharge, records: int, k: int, held_out: float = 0.0) -> bool:
     """Whether Poisson batches over `records` records are hardly ever below k: else nothing is amplified.
 
     A batch below k gives noise alone. Where one record makes the difference, it decides whether all others

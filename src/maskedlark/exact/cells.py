@@ -102,12 +102,12 @@ def cells(
 ) -> list[Cells]:
     """The cell of every record, one array per partition. Without dropout."""
     outputs = {number: each for number, each in enumerate(partitions) if isinstance(each, OfOutputs)}
-    found = {number: each.of(features) for number, each in enumerate(partitions) if isinstance(each, Hashed)}
+    cells = {number: each.of(features) for number, each in enumerate(partitions) if isinstance(each, Hashed)}
     if outputs:
         assert network is not None, "outputs are a network's"
         assert weights is not None
-        found |= _of_outputs(network, weights, features, outputs, devices.ready(device))
-    return [found[number] for number in range(len(partitions))]
+        cells |= _of_outputs(network, weights, features, outputs, devices.ready(device))
+    return [cells[number] for number in range(len(partitions))]
 
 
 def outputs(

@@ -138,17 +138,17 @@ def array(numbers: Tensor) -> NDArray[Any]:
 
 def free(device: torch.device) -> int:
     """How many bytes of a GPU's memory a computation may take: most of what nobody holds."""
-    stats = torch.cuda.memory_stats_as_nested_dict(device)
-    reserved, allocated = (stats[kind]["all"]["current"] for kind in ("reserved_bytes", "allocated_bytes"))
-    return int(torch.cuda.mem_get_info(device)[0] + reserved - allocated) * 3 // 4
+    return unused(device) * 3 // 4
 
 
-def memory(device: str | torch.device) -> int:
-    """All bytes of a GPU's memory; of others, more than any shard takes."""
+def unused(device: str | torch.device) -> int:
+    """The bytes of a GPU's memory that no process holds; of others, more than any shard takes."""
     place = torch.device(device)
     if place.type != "cuda":
         return 1 << 62
-    return int(torch.cuda.get_device_properties(place).total_memory)
+    stats = torch.cuda.memory_stats_as_nested_dict(place)
+    reserved, allocated = (stats[kind]["all"]["current"] for kind in ("reserved_bytes", "allocated_bytes"))
+    return int(torch.cuda.mem_get_info(place)[0] + reserved - allocated)
 
 
 def _main(names: list[str]) -> None:

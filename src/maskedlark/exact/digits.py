@@ -29,12 +29,12 @@ _JOINED_AT_ONCE = 1 << 15
 """This many numbers are joined at a time, so that they stay in a core's cache."""
 
 
-def worth_it(inputs: int, outputs: int, device: torch.device) -> bool:
+def is_faster(inputs: int, outputs: int, device: torch.device) -> bool:
     """Whether byte products are available and faster for this layer."""
     return inputs * outputs >= _MIN_WORK and inputs < MAX_INPUTS and available(device)
 
 
-def contracts(device: torch.device) -> bool:
+def can_contract(device: torch.device) -> bool:
     """Whether `contract` is faster than two float64 products: GPUs would spend more on turning digits."""
     return device.type == "cpu" and available(device)
 

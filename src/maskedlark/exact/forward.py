@@ -68,7 +68,7 @@ class Forward:
         """Features (n, d), uint8, to the output's sums. Without a seed (evaluation) nothing is dropped."""
         inputs, slopes, signed = self._inputs(features, seed)
         sums = self._linear[-1](inputs[-1], signed[-1]).double()
-        if not digits.contracts(self._device):
+        if not digits.can_contract(self._device):
             signed = [None] * len(signed)
         return Trace(tuple(inputs), tuple(slopes), tuple(signed), sums)
 
@@ -106,7 +106,7 @@ class Forward:
         """Whether a layer's inputs are 0 … 255 and its products are faster in bytes."""
         layer = self._layout.network.layers[index]
         negative = layer.activation is not None and layer.activation.signed
-        return not negative and digits.worth_it(layer.linear.inputs, layer.linear.outputs, self._device)
+        return not negative and digits.is_faster(layer.linear.inputs, layer.linear.outputs, self._device)
 
     def _exponent(self, index: int) -> int:
         """The exponent of an activation's output, before dropout lowers it."""

@@ -164,7 +164,7 @@ class Representation:
         weight, bias = (Limbs(*(limb[:, place] for limb in flat)) for place in (slice(inner), inner))
         activation = self.network.layers[-1].activation
         in_bytes = inner < digits.MAX_INPUTS and not (activation is not None and activation.signed)
-        if in_bytes and digits.contracts(numbers.device):
+        if in_bytes and digits.can_contract(numbers.device):
             digits.contract(limbs, digits.with_ones(numbers), weight, bias, transposed=False)
         else:
             products.contract(limbs, numbers, weight, bias, transposed=False)

@@ -25,12 +25,12 @@ def read_file(path: Path) -> bytes:
         opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | getattr(os, "O_NOFOLLOW", 0))
     except OSError as error:
         raise ModelDoesNotFit(str(path), f"cannot be read: {error.strerror}; put the file there") from None
-    found = os.fstat(opened)
-    if not stat.S_ISREG(found.st_mode):
+    status = os.fstat(opened)
+    if not stat.S_ISREG(status.st_mode):
         os.close(opened)
         raise ModelDoesNotFit(str(path), "is no file; give the file itself")
     with os.fdopen(opened, "rb") as file:
-        if found.st_size > MAX_BYTES:
+        if status.st_size > MAX_BYTES:
             raise ModelDoesNotFit(str(path), f"has more than {MAX_BYTES >> 20} MiB; make the model smaller")
         return file.read(MAX_BYTES)
 

@@ -36,8 +36,8 @@ def truncation(
                 lost += norms.unit_rows(backward, trace, label, head)[1][:, 0] * 2.0**-step.clip.fraction
             else:
                 lost += _softmax(step, trace, head)
-    found: NDArray[np.float64] = (lost * (SAFETY / step.clip.psi)).numpy()
-    return found
+    errors: NDArray[np.float64] = (lost * (SAFETY / step.clip.psi)).numpy()
+    return errors
 
 
 def _softmax(step: StepLayout, trace: Trace, head: LabelLayout) -> Tensor:

@@ -98,7 +98,11 @@ _LOCK = threading.Lock()
 
 
 def kept(records: TrainingRecords, network: Network, device: str) -> Columns:
-    """A shard's columns on a device: copied once, kept while the shard is, in half of its memory."""
+    """A shard's columns on a device: copied once, and kept while the shard is and memory lasts.
+
+    All that this process keeps is at most as much as stays unused then, for computing and for the columns of
+    others: several processes may share a device. What was used last stays.
+    """
     name = id(records), network, device
     with _LOCK:
         for gone in [each for each, (shard, _) in _KEPT.items() if shard() is None]:
@@ -106,9 +110,18 @@ def kept(records: TrainingRecords, network: Network, device: str) -> Columns:
         if name in _KEPT:
             _KEPT.move_to_end(name)
             return _KEPT[name][1]
+        size = records.features.nbytes + records.shares.nbytes + sum(own.nbytes for own in records.candidates)
+        # Before it is copied: there may be no room for both.
+        while _KEPT and sum(own.size for _, own in _KEPT.values()) > devices.unused(device) - 2 * size:
+            _KEPT.popitem(last=False)
     columns = Columns.of(records, network, device)
     with _LOCK:
         _KEPT[name] = weakref.ref(records), columns
-        while len(_KEPT) > 1 and sum(own.size for _, own in _KEPT.values()) > devices.memory(device) // 2:
-            _KEPT.popitem(last=False)
     return columns
+
+
+def forget() -> None:
+    """Remove all columns from devices: those of what has expired must not stay there."""
+    with _LOCK:
+        _KEPT.clear()
+    torch.cuda.empty_cache()  # Nothing, where no GPU was used.

@@ -61,7 +61,7 @@ def _columns(path: Path, header: Sequence[str], rows: Iterator[Row]) -> dict[str
     if not lines:
         raise TableDoesNotFit(f"{path} has no rows below its first line, which names the columns")
     read = zip(header, distinct, places, strict=True)
-    return {name: Column(name, [*texts], np.concatenate(found), lines) for name, texts, found in read}
+    return {name: Column(name, [*texts], np.concatenate(indices), lines) for name, texts, indices in read}
 
 
 def _header_faults(path: Path, header: list[str]) -> Iterator[str]:

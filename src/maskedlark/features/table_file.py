@@ -19,13 +19,21 @@ _COMPRESSED: dict[bytes, Callable[[Path], Any]] = {
     b"BZh": bz2.open,
     b"\xfd7zXZ\x00": lzma.open,
 }
+_EXAMPLE = "campaign,age,bought,euros", "spring,34,1,20"
 _DAMAGED = (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error)
 
 
 def read_table(path: Path) -> Table:
     """The columns of a file by name. Errors name the line."""
-    with path.open("rb") as file:
-        begins = file.read(8)
+    try:
+        with path.open("rb") as file:
+            begins = file.read(8)
+    except FileNotFoundError:
+        raise TableDoesNotFit(
+            f"{path}: there is no such file. Give the path of a table of yours, a CSV or Parquet file with a "
+            f"row for every person. The first line of a CSV names the columns, as in {_EXAMPLE[0]}; a row "
+            f"is then {_EXAMPLE[1]}"
+        ) from None
     if begins.startswith(_PARQUET):
         return _parquet(path)
     opens = next((each for magic, each in _COMPRESSED.items() if begins.startswith(magic)), None)

@@ -9,6 +9,7 @@ Run by the ad server.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
@@ -21,13 +22,12 @@ from torch import nn
 
 from maskedlark.adserver.client import Client
 from maskedlark.adserver.combining import Answered
-from maskedlark.adserver.explanation import Explained
 from maskedlark.core.labels import LabelSpace
 from maskedlark.dp import intervals
 from maskedlark.errors import BadArguments
 from maskedlark.exact.cells import Largest
 from maskedlark.features.encoder import Encoder
-from maskedlark.fitting import asking, maps, options, soft_labels
+from maskedlark.fitting import maps, moments_request, options, soft_labels
 from maskedlark.fitting.clusters import Clusters, Points, Space
 from maskedlark.fitting.estimators import Released
 from maskedlark.fitting.maps import Bytes, Map
@@ -44,8 +44,9 @@ from maskedlark.functions.cells import (
 )
 from maskedlark.parameters.document import Document
 from maskedlark.release.errors import TooFewRecords
+from maskedlark.training.planned_release import PlannedRelease
 from maskedlark.training.predictor import check_encoder
-from maskedlark.training.public_rows import encoded, fake_rate, first_noise
+from maskedlark.training.public_rows import asked_rows, encoded, fake_rate, first_noise
 
 SIZE = 6
 """Records of a cell, in deviations of the noise in one of its counts. Found on MNIST; flat around it."""
@@ -54,7 +55,7 @@ SMALLEST = 2
 
 
 @dataclass(frozen=True, eq=False)
-class CellQuestion:
+class CellsRequest:
     """What will be asked, and the rows that it is about."""
 
     estimator: "CellLabels"
@@ -145,11 +146,9 @@ class CellQuestion:
 
 
 @dataclass(frozen=True)
-class CellPlan:
-    """A release that was not made."""
+class CellPlan(PlannedRelease):
+    """A count of labels in cells that was not asked."""
 
-    explained: Explained
-    """The charge, as helpers say."""
     cells: int
     size: float
     """The mean of a cell, in records."""
@@ -158,16 +157,6 @@ class CellPlan:
     rows: int
     records: int
     real_records: float
-
-    @property
-    def epsilon(self) -> float | None:
-        """What it costs: the same against the ad server and against it with all helpers but one."""
-        return self.explained.charged_epsilon
-
-    @property
-    def fits(self) -> bool:
-        """Whether helpers would answer."""
-        return self.explained.fits
 
     def __str__(self) -> str:
         paid = self.explained
@@ -206,9 +195,9 @@ class CellLabels(ClassifierMixin, Released):  # type: ignore[misc]
         `label`: which of the model's labels, binary or categorical. `datasets`: all that are frozen by
         default. `encoder`: the one that made browsers' bytes; without it, rows are bytes. `space`: where rows
         are compared, a network that helpers can run too, made without labels (`examples/`), or a map of
-        `fitting`; by default principal components of bytes, and of a table with its encoder the map
-        `buckets`. `cells`: how many; chosen by default. `neighbours`: over how many labels are smoothed, 0
-        for none.
+        `fitting`; by default principal components of bytes, and of a table with its encoder, if it is not too
+        wide, the map `buckets`. `cells`: how many; chosen by default. `neighbours`: over how many labels are
+        smoothed, 0 for none.
         """
         self.client, self.tag, self.epsilon, self.noise = client, tag, epsilon, noise
         self.label, self.datasets, self.encoder = label, datasets, encoder
@@ -216,7 +205,7 @@ class CellLabels(ClassifierMixin, Released):  # type: ignore[misc]
 
     def plan(self, X: Any) -> CellPlan:  # noqa: ANN401, N803 - a table
         """What `fit` would cost, and in how many cells it counts. Spends nothing."""
-        asked = self._question(X)
+        asked = self._request(X)
         price = self.client.price(Cells(), asked.arguments, self.datasets, self.noise, self.epsilon)
         cells, real = asked.clusters.count, asked.real_records
         deviation = asked.deviation(price.noise)
@@ -226,7 +215,7 @@ class CellLabels(ClassifierMixin, Released):  # type: ignore[misc]
         """Ask helpers once, and label the rows. The same rows and settings again cost nothing."""
         if y is not None:
             raise BadArguments("there is no y: labels stay with the helpers; call fit(X)")
-        asked = self._question(X)
+        asked = self._request(X)
         asked.arguments  # noqa: B018 - refuses what cannot be asked, before the graph takes its time
         # The graph before the charge: what fails for lack of memory fails here.
         graph = Graph.of(asked.points, self.neighbours, self.seed)
@@ -236,7 +225,7 @@ class CellLabels(ClassifierMixin, Released):  # type: ignore[misc]
         self.answered_, self.receipts_ = answered, answered.receipts
         return self._label(asked, asked.counts(answered), graph)
 
-    def _label(self, asked: CellQuestion, counts: Counts, graph: Graph) -> Self:
+    def _label(self, asked: CellsRequest, counts: Counts, graph: Graph) -> Self:
         clusters, missing = asked.clusters, abs(1 / asked.real_records - 1 / len(asked.rows)) / 4
         self.cells_, self.counts_ = clusters.cells, counts.numbers
         self.soft_: Soft = soft_labels.smooth(counts, clusters, graph)
@@ -258,19 +247,27 @@ class CellLabels(ClassifierMixin, Released):  # type: ignore[misc]
         likeliest: NDArray[np.int64] = self.predict_proba(X).argmax(axis=1)
         return likeliest
 
-    def _question(self, table: Any) -> CellQuestion:  # noqa: ANN401
+    def _request(self, table: Any) -> CellsRequest:  # noqa: ANN401
         """Check everything, without a charge."""
         options.check(self.get_params(deep=False))
         document, digests = self.client.frozen_to_train(self.datasets)
         declared = document.trained(self.tag)
-        asking.family_of(declared, self.label, None)
+        moments_request.family_of(declared, self.label, None)
         check_encoder(declared, self.encoder)
         noise = first_noise(document, Cells.name, self.tag, self.noise, self.epsilon)
-        rows = encoded(table, self.encoder, described.byte_features(document, self.tag))
+        rows = asked_rows(table, self.encoder, described.byte_features(document, self.tag))
         records = self.client.records(document, digests, self.tag)
         if records < document.k:
             raise TooFewRecords(f"{records} records of {self.tag}, and k is {document.k}")
         space = self.space
         if space is None and self.encoder is not None:
-            space = maps.fit(rows, self.encoder.names, "buckets", self.seed)
-        return CellQuestion(self, document, rows, Space.of(space, rows), noise, records)
+            space = _buckets(rows, self.encoder.names, self.seed)
+        return CellsRequest(self, document, rows, Space.of(space, rows), noise, records)
+
+
+def _buckets(rows: Bytes, names: Sequence[str], seed: int) -> Map | None:
+    """The map of a table; None, so principal components, of one so wide that centroids would not fit."""
+    with suppress(BadArguments):
+        found = maps.fit(rows, names, "buckets", seed)
+        return found if found.size <= maps.MAX_WEIGHTS // 2 else None
+    return None

@@ -16,7 +16,6 @@ import torch
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
-from threadpoolctl import threadpool_limits
 from torch import nn
 
 from maskedlark.errors import BadArguments
@@ -29,6 +28,7 @@ from maskedlark.exact.layout import forward_layout
 from maskedlark.exact.network import FEATURE_EXPONENT, Network
 from maskedlark.exact.quantise import Quantised, calibrate, quantise
 from maskedlark.fitting.maps import MAX_WEIGHTS, Bytes, Floats, Map
+from maskedlark.fitting.threads import alone
 from maskedlark.training import network as networks
 
 Points = NDArray[np.float32]
@@ -55,9 +55,9 @@ class Space:
     def of(cls, given: nn.Module | Map | None, rows: Bytes) -> "Space":
         """The space that a caller gave. Refuses one of another size, and numbers that are not finite."""
         if isinstance(given, Map):
-            layers = [each for pair in given.units.layers for each in (_linear(*pair), nn.ReLU())]
+            layers = [each for pair in given.units.layers for each in (linear(*pair), nn.ReLU())]
             exponents = (*[FEATURE_EXPONENT] * len(given.units.layers), given.exponent)
-            space = cls(nn.Sequential(*layers, _linear(given.weight, given.bias)), exponents, bits=16)
+            space = cls(nn.Sequential(*layers, linear(given.weight, given.bias)), exponents, bits=16)
             space._traced(rows.shape[1])
             return space
         if given is None:
@@ -69,8 +69,9 @@ class Space:
                 raise WeightsDoNotFit(f"{name} of the space has numbers that are not finite: train it again")
         cls(given, ())._traced(rows.shape[1])
         some = rows[:: -(-len(rows) // BLOCK)]
-        module = _centred(given, some)
-        return cls(module, calibrate(*cls(module, ())._traced(rows.shape[1]), some))
+        with alone():
+            module = _centred(given, some)
+            return cls(module, calibrate(*cls(module, ())._traced(rows.shape[1]), some))
 
     @property
     def width(self) -> int:
@@ -108,7 +109,7 @@ class Space:
         # Another origin or scale of all outputs makes no other cells, and gives the bias finer steps.
         bias = bias - (bias.min() + bias.max()) / 2
         scale = max(1.0, np.abs(bias).max() / _TOP, np.abs(centroids).max() / _TOP)
-        module = nn.Sequential(self.module, _linear(centroids / scale, bias / scale))
+        module = nn.Sequential(self.module, linear(centroids / scale, bias / scale))
         network = networks.network(module, (), features)
         return network, networks.parameters(network, module)
 
@@ -127,10 +128,10 @@ def components(rows: Bytes) -> nn.Linear:
     for start in range(0, len(some), _EXACT):
         block = some[start : start + _EXACT].astype(np.float32)
         square += block.T @ block
-    with _alone():
+    with alone():
         vectors = np.linalg.eigh(square / len(some) - np.outer(mean, mean))[1]
     axes = vectors[:, ::-1][:, :COMPONENTS].T
-    return _linear(axes, -axes @ mean * 2.0**-FEATURE_EXPONENT)
+    return linear(axes, -axes @ mean * 2.0**-FEATURE_EXPONENT)
 
 
 def _centred(given: nn.Module, some: Bytes) -> nn.Module:
@@ -176,14 +177,14 @@ class Clusters:
         """So many clusters, without those of fewer than `least` rows: their rows move to the next nearest."""
         some = points[:: -(-len(points) // SAMPLE)]
         # Random starts make cells of more even sizes than k-means++, which begins at outliers.
-        with _alone(), warnings.catch_warnings():
+        with alone(), warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # Of equal rows: empty clusters are dropped.
             start = seed % 2**32  # All that scikit-learn takes.
             means = KMeans(count, init="random", n_init=1, max_iter=_STEPS, random_state=start).fit(some)
         network, weights = space.sent(means.cluster_centers_.astype(np.float64))
-        found = cls(network, weights, run(network, weights, rows))
-        keep = found.sizes >= min(least, found.sizes.max())
-        return found if keep.all() else found._without(~keep, rows)
+        clusters = cls(network, weights, run(network, weights, rows))
+        keep = clusters.sizes >= min(least, clusters.sizes.max())
+        return clusters if keep.all() else clusters._without(~keep, rows)
 
     def _without(self, dropped: NDArray[np.bool_], rows: Bytes) -> "Clusters":
         last, keep = self.network.layers[-1], ~dropped
@@ -204,12 +205,8 @@ def run(network: Network, weights: Quantised, rows: Bytes) -> exact.Cells:
     return exact.cells(network, weights, rows, [exact.Largest(0, network.layers[-1].linear.outputs)])[0]
 
 
-def _alone() -> threadpool_limits:
-    """On one thread: the order of sums must not make another question."""
-    return threadpool_limits(1)
-
-
-def _linear(weight: Floats, bias: Floats) -> nn.Linear:
+def linear(weight: Floats, bias: Floats) -> nn.Linear:
+    """A layer of these numbers."""
     made = nn.Linear(weight.shape[1], weight.shape[0], dtype=torch.float64)
     with torch.no_grad():
         made.weight.copy_(torch.from_numpy(np.ascontiguousarray(weight)))

@@ -18,13 +18,16 @@ from maskedlark.exact.moments import Representation
 from maskedlark.exact.network import Layer, Linear, Network
 from maskedlark.exact.operations import Identity
 from maskedlark.exact.quantise import dequantise, quantise
-from maskedlark.fitting import glm, maps
-from maskedlark.fitting.asking import FRACTION, arguments, fitted_to_field, real_rows
+from maskedlark.fitting import glm, maps, mismatch
 from maskedlark.fitting.fitted import FittedModel
+from maskedlark.fitting.glm import SOFTMAX, Family, Rows
 from maskedlark.fitting.maps import Bytes, Floats
+from maskedlark.fitting.moments_request import FRACTION, arguments, fitted_to_field, real_rows
+from maskedlark.fitting.threads import alone
 from maskedlark.functions import weights
 from maskedlark.functions.moments import Moments
-from maskedlark.training.public_rows import encoded, fake_rate, first_noise
+from maskedlark.training.predictor import check_encoder
+from maskedlark.training.public_rows import asked_rows, fake_rate, first_noise
 
 _RIDGE = 0.01
 """Of the whitening of scores: models that nearly agree are told apart."""
@@ -47,7 +50,7 @@ class Comparison:
     losses: Floats
     """The mean loss of a record: of classes the log-loss, else up to what labels alone add."""
     errors: Floats
-    """Standard errors by the helpers' noise."""
+    """Standard errors by the helpers' noise, and by rows and records that differ."""
     difference_errors: Floats
     """(models, models): standard errors of differences, which share most of the noise."""
     answered: Answered
@@ -92,35 +95,94 @@ def compare(
     first = _checked(models)
     client, fitted = first.client, first.model_
     document, digests = client.frozen_to_train(datasets)
-    rows = encoded(X, fitted.encoder, fitted.phi.network.features)
-    scores = np.concatenate([each.model_.scores(rows) for each in models], axis=1)
-    phi, weight, bias = _extended(models, rows, scores)
+    check_encoder(document.trained(first.tag), fitted.encoder)
+    rows = asked_rows(X, fitted.encoder, fitted.phi.network.features)
+    with alone():
+        scores = np.concatenate([each.model_.scores(rows) for each in models], axis=1)
+        phi, weight, bias = _extended(models, rows, scores)
     drawn = first_noise(document, Moments.name, first.tag, noise, epsilon)
-    held = client.records(document, digests, first.tag)
+    held, rate = client.records(document, digests, first.tag), fake_rate(document, first.tag)
     phi = fitted_to_field(document, first.tag, first.label, phi, drawn, held)
     asked = arguments(first.tag, first.label, phi)
     answered: Answered = client.ask(Moments(), asked, datasets, noise, epsilon, reuse=True)
-    records = held / (1 + fake_rate(document, first.tag))
-    numbers, clips = real_rows(phi, rows)
-    clips *= records / len(rows)
-    (column,) = answered.tables[0].plan.columns
-    deviation = phi.unit * intervals.standard_error(
-        answered.kind, answered.noise, column.sensitivity, answered.helpers
-    )
-    released = answered.tables[0].columns[0][0].reshape(-1, phi.width) * phi.unit
-    moments = glm.consistent(fitted.family, released, clips @ numbers)
     # z = back (φ - bias), so that Σ z t is linear in the moments, of which the last is that of the constant.
     back = np.linalg.pinv(weight)
     linear = np.concatenate([back, -(back @ bias)[:, None]], axis=1)
-    outputs = len(moments)
-    linear = linear.reshape(len(models), outputs, phi.width)
-    each = np.split(scores, len(models), axis=1)
-    free = np.array([clips @ fitted.family.value(own) for own in each])
-    total = clips.sum()
-    losses = (free - (linear * moments).sum(axis=(1, 2))) / total
-    flat = linear.reshape(len(models), -1) * deviation / total
-    apart = np.linalg.norm(flat[:, None] - flat[None], axis=2)
-    return Comparison(losses, np.linalg.norm(flat, axis=1), apart, answered)
+    records = held / (1 + rate)
+    mismatch.warn(len(rows), held, records, stacklevel=2)
+    numbers, clips = real_rows(phi, rows)
+    counted = Rows(numbers, clips, records / len(rows))
+    found = _Compared(fitted.family, phi, counted, scores, linear.reshape(len(models), -1, phi.width), rate)
+    return found.by(answered)
+
+
+@dataclass(frozen=True, eq=False)
+class _Compared:
+    """What of a comparison needs no label."""
+
+    family: Family
+    phi: Representation
+    rows: Rows
+    scores: Floats
+    """(n, models · outputs)."""
+    linear: Floats
+    """(models, outputs, width): Σ z t of a model from the moments."""
+    fake_rate: float
+
+    def by(self, answered: Answered) -> Comparison:
+        """With what helpers answered."""
+        (column,) = answered.tables[0].schema.columns
+        deviation = self.phi.unit * intervals.standard_error(
+            answered.kind, answered.noise, column.sensitivity, answered.helpers
+        )
+        released = answered.tables[0].columns[0][0].reshape(-1, self.phi.width) * self.phi.unit
+        moments = glm.consistent(self.family, released, self.rows.weights @ self.rows.phi)
+        told, total = (self.linear * moments).sum(axis=(1, 2)), self.rows.weights.sum()
+        free = np.stack([self.family.value(each) for each in self._scores], axis=1)
+        losses = (self.rows.weights @ free - told) / total
+        parts = self._noise(deviation / total), self._counted(told / total), self._chance(free - losses)
+        root = np.concatenate(parts, axis=1)
+        apart = np.linalg.norm(root[:, None] - root[None], axis=2)
+        return Comparison(losses, np.linalg.norm(root, axis=1), apart, answered)
+
+    @property
+    def _scores(self) -> list[Floats]:
+        """Of every model."""
+        return np.split(self.scores, len(self.linear), axis=1)
+
+    @property
+    def _real(self) -> float:
+        return self.rows.behind * len(self.rows.phi)
+
+    def _known(self) -> Floats:
+        """Of every row and model, what of Σ z t is known: of classes, whose moments add up, the mean z."""
+        means = np.stack([each.mean(axis=1) for each in self._scores], axis=1)
+        return means if self.family is SOFTMAX else np.zeros_like(means)
+
+    def _noise(self, deviation: float) -> Floats:
+        """A root of the losses' covariance, (models, any): by the helpers' noise."""
+        linear = self.linear
+        if self.family is SOFTMAX:
+            linear = linear - linear.mean(axis=1, keepdims=True)
+        root: Floats = linear.reshape(len(linear), -1) * deviation
+        return root
+
+    def _counted(self, told: Floats) -> Floats:
+        """By how many of the records are real."""
+        rate, weights = self.fake_rate, self.rows.weights
+        known = weights @ self._known() / weights.sum()
+        share = np.sqrt(rate * (1 - rate) / self._real) / (1 + rate)
+        root: Floats = ((told - known) * share)[:, None]
+        return root
+
+    def _chance(self, above: Floats) -> Floats:
+        """By which of the rows the records are of; `above`: of every row and model, A(z) less the loss."""
+        own, clips = len(above), self.rows.clips
+        each = (above - self._known()) * (clips / clips.mean())[:, None]
+        values, vectors = np.linalg.eigh(np.atleast_2d(np.cov(each.T, bias=True)))
+        share = np.sqrt(abs(1 / own - 1 / max(self._real, 1.0)))
+        root: Floats = vectors * np.sqrt(np.maximum(values, 0)) * share
+        return root
 
 
 def _checked(models: Sequence[_Estimator]) -> _Estimator:

@@ -50,8 +50,8 @@ class Reference:
                 blocks.append(((numbers - numbers.mean(axis=0)) / np.maximum(deviation, 1e-9))[:, varying])
                 variances.append(np.full(int(varying.sum()), share / varying.sum()))
         self.units = np.concatenate(blocks, axis=1) if blocks else np.zeros((len(rows), 1))
-        found = np.concatenate(variances) if blocks else np.ones(1)
-        self.variances = found / found.sum()
+        shares = np.concatenate(variances) if blocks else np.ones(1)
+        self.variances = shares / shares.sum()
 
     @cached_property
     def covariance(self) -> Floats:
@@ -91,8 +91,8 @@ class Experiment:
     @cached_property
     def explained(self) -> float:
         """The expected share of the truth's variance, 0 to 1."""
-        found = self._gain @ (self._cross.T * self._prior)
-        return float((found * self._reference.covariance).sum()) / self._assumed.spread**2
+        product = self._gain @ (self._cross.T * self._prior)
+        return float((product * self._reference.covariance).sum()) / self._assumed.spread**2
 
     @cached_property
     def error_root(self) -> Floats:
@@ -109,15 +109,15 @@ class Experiment:
         """The expected AUC, and its deviation by noise and labels, by simulating truths and releases."""
         rng = np.random.Generator(np.random.PCG64(seed))
         root, reference = np.linalg.cholesky(self._noise), self._reference.covariance
-        found = np.empty((_TRUTHS, _DRAWS))
+        aucs = np.empty((_TRUTHS, _DRAWS))
         for one, truth in enumerate(rng.standard_normal((_TRUTHS, len(self._prior))) * np.sqrt(self._prior)):
             noise = root @ rng.standard_normal((len(root), _DRAWS))
             guesses = self._gain @ ((truth @ self._cross)[:, None] + noise)
             both = truth @ reference @ guesses
             spreads = truth @ reference @ truth, (guesses * (reference @ guesses)).sum(axis=0)
             share = np.clip(both / np.sqrt(spreads[0] * spreads[1] + 1e-300), 0, 1) ** 2
-            found[one] = [_auc(float(each), float(np.sqrt(spreads[0])), self._assumed.rate) for each in share]
-        return float(found.mean()), float(found.std(axis=1).mean())
+            aucs[one] = [_auc(float(each), float(np.sqrt(spreads[0])), self._assumed.rate) for each in share]
+        return float(aucs.mean()), float(aucs.std(axis=1).mean())
 
 
 def _auc(share: float, spread: float, rate: float) -> float:

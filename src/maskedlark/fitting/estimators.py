@@ -9,9 +9,8 @@
 Run by the ad server.
 """
 
-import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn, Self
@@ -20,20 +19,18 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
+from torch import nn
 
 from maskedlark.adserver.client import Client
 from maskedlark.errors import BadArguments
 from maskedlark.features.encoder import Encoder
-from maskedlark.fitting import asking, fit, options, plan, saving
-from maskedlark.fitting.asking import Question, Settings
-from maskedlark.fitting.errors import RowsDiffer
+from maskedlark.fitting import fit, mismatch, moments_request, options, plan, saving
+from maskedlark.fitting.errors import NoIntervals
 from maskedlark.fitting.fitted import FittedModel
 from maskedlark.fitting.glm import LEAST_SQUARES, POISSON, Family
-from maskedlark.fitting.maps import Floats, Map
+from maskedlark.fitting.maps import Floats
+from maskedlark.fitting.moments_request import MAX_COEFFICIENTS, AnyMap, MomentsRequest, Settings
 from maskedlark.fitting.plan import FitPlan
-
-_MANY = 0.1
-"""Warn if rows and real records differ by more than this part."""
 
 
 class Released(BaseEstimator):  # type: ignore[misc]
@@ -43,23 +40,13 @@ class Released(BaseEstimator):  # type: ignore[misc]
     def mismatch_(self) -> str:
         """How many rows and records there are, and how many one side lacks."""
         check_is_fitted(self)
-        lacks = self.rows_ - self.real_records_
-        counted = (
-            f"{self.rows_:,} rows here, {self.records_:,} records at the helpers, of which "
-            f"{self.real_records_:,.0f} are expected to be real"
-        )
-        # Nobody knows how many are fakes: a difference within three deviations of that says nothing.
-        if abs(lacks) <= 3 * math.sqrt(max(0.0, self.records_ - self.real_records_)):
-            return f"{counted}: as many, as far as anybody can tell"
-        who = "helpers lack" if lacks > 0 else "this table lacks"
-        return f"{counted}: {who} about {abs(lacks):,.0f}"
+        return mismatch.said(self.rows_, self.records_, self.real_records_)
 
-    def _counted(self, question: Any) -> None:  # noqa: ANN401 - of moments or of cells
-        self.rows_, self.records_ = len(question.rows), question.records
-        self.real_records_ = question.real_records
-        self.n_features_in_ = question.rows.shape[1]
-        if abs(self.rows_ - self.real_records_) > _MANY * max(self.rows_, self.real_records_):
-            warnings.warn(self.mismatch_, RowsDiffer, stacklevel=4)
+    def _counted(self, request: Any) -> None:  # noqa: ANN401 - of moments or of cells
+        self.rows_, self.records_ = len(request.rows), request.records
+        self.real_records_ = request.real_records
+        self.n_features_in_ = request.rows.shape[1]
+        mismatch.warn(self.rows_, self.records_, self.real_records_, stacklevel=4)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> NoReturn:  # noqa: ANN401, N803, ARG002
         """Nobody here has labels to score with."""
@@ -80,6 +67,8 @@ class _Linear(Released):
     """A linear model from one release."""
 
     _family: ClassVar[Family | None] = None
+    on_stage: Callable[[str], object] = staticmethod(lambda _: None)
+    """Called with what `fit` does once the map is chosen: asking the helpers, then solving."""
 
     def __init__(
         self,
@@ -91,7 +80,7 @@ class _Linear(Released):
         label: int = 0,
         datasets: Sequence[str] | None = None,
         encoder: Encoder | None = None,
-        map: str | Map = "auto",  # noqa: A002 - what it is
+        map: str | AnyMap | nn.Module = "auto",  # noqa: A002 - what it is
         clip: float | None = None,
         ridge: float | None = None,
         seed: int = 0,
@@ -100,8 +89,8 @@ class _Linear(Released):
 
         `label`: which of the model's labels. `datasets`: all that are frozen by default. `encoder`: the one
         that made browsers' bytes; without it, rows are bytes. `map`: columns, buckets, trees, random or auto,
-        which takes what explains most; or one that was fitted elsewhere. `clip`: the bound on a row of φ, and
-        `ridge`: that of φ's coefficients; both are chosen by default.
+        which takes what explains most; or a network learnt without labels, or a map fitted elsewhere. `clip`:
+        the bound on a row of φ, and `ridge`: that of φ's coefficients; both are chosen by default.
         """
         self.client, self.tag, self.epsilon, self.noise = client, tag, epsilon, noise
         self.label, self.datasets, self.encoder = label, datasets, encoder
@@ -109,22 +98,28 @@ class _Linear(Released):
 
     def plan(self, X: Any) -> FitPlan:  # noqa: ANN401, N803 - a table
         """What `fit` would cost and how good the model would be. Spends nothing."""
-        return plan.plan(self._question(X))
+        return plan.plan(self._request(X))
 
     def fit(self, X: Any, y: Any = None) -> Self:  # noqa: ANN401, N803
         """Ask helpers once, and fit. The same rows and settings again cost nothing."""
         if y is not None:
             raise BadArguments("there is no y: labels stay with the helpers; call fit(X)")
-        question = self._question(X)
-        answered = question.ask()
+        request = self._request(X)
+        request.arguments  # noqa: B018 - chooses the map
+        self.on_stage("asking the helpers")
+        answered = request.ask()
+        self.on_stage("solving")
         self.answered_, self.receipts_ = answered, answered.receipts
-        self.moments_ = question.moments(answered)
-        return self._fit(question, question.deviation(answered.noise))
+        self.moments_ = request.moments(answered)
+        return self._fit(request, request.deviation(answered.noise))
 
-    def _fit(self, question: Question, deviation: float) -> Self:
-        self.model_ = fit.fit(question, self.moments_, deviation, self.ridge)
-        self.map_, self.clip_, self.noise_deviation_ = question.chosen.map, question.chosen.clip, deviation
-        self._counted(question)
+    def _fit(self, request: MomentsRequest, deviation: float) -> Self:
+        self.model_ = fit.fit(request, self.moments_, deviation, self.ridge)
+        self.map_, self.clip_, self.noise_deviation_ = request.chosen.map, request.chosen.clip, deviation
+        self._counted(request)
+        if not request.has_intervals:
+            said = f"over {MAX_COEFFICIENTS:,} coefficients: intervals_ are NaN"
+            warnings.warn(said, NoIntervals, stacklevel=3)
         self.feature_names_out_ = np.array(self.model_.names, dtype=object)
         whole, one = self.model_.intervals(), slice(None) if self.model_.family.is_class else 0
         self.coef_, self.intercept_ = self.model_.coefficients[one], self.model_.intercept[one]
@@ -148,10 +143,10 @@ class _Linear(Released):
         model: FittedModel = self.model_
         return model
 
-    def _question(self, table: Any) -> Question:  # noqa: ANN401
+    def _request(self, table: Any) -> MomentsRequest:  # noqa: ANN401
         options.check(self.get_params(deep=False))
         told = {each.name: getattr(self, each.name) for each in fields(Settings)}
-        return asking.question(Settings(**told), self._family, table)
+        return moments_request.moments_request(Settings(**told), self._family, table)
 
 
 class LogisticRegression(ClassifierMixin, _Linear):  # type: ignore[misc]

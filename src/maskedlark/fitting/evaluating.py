@@ -3,8 +3,9 @@
 The last layer of the network, which was sent as zeros to fit it, is sent as it was fitted.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 from maskedlark.adserver.client import Client
 from maskedlark.errors import BadArguments
@@ -14,22 +15,51 @@ from maskedlark.fitting.glm import POISSON
 from maskedlark.training import recalibrating
 from maskedlark.training.evaluating import Evaluated, Evaluation
 from maskedlark.training.predictor import check_encoder
-from maskedlark.training.public_rows import encoded
+from maskedlark.training.public_rows import asked_rows
 
 
-def evaluate(client: Client, model: Any, table: Any = None, **options: Any) -> Evaluated:  # noqa: ANN401
-    """AUC, log-loss and accuracy, or errors, with error bars, on all records.
+class Estimator(Protocol):
+    """One that was fitted: `LogisticRegression` and its kin."""
 
-    `table`: the rows that the model was fitted to; with them errors are smaller. Other options are
-    `datasets`, `epsilon` (0.5 by default) or `noise`, and `buckets`, as those of `client.evaluate`.
+    model_: FittedModel
+
+
+Model = FittedModel | Estimator
+
+
+def evaluate(
+    client: Client,
+    model: Model,
+    table: Any = None,  # noqa: ANN401 - any table, or bytes
+    *,
+    datasets: Sequence[str] | None = None,
+    buckets: int | None = None,
+    noise: float | None = None,
+    epsilon: float | None = None,
+) -> Evaluated:
+    """AUC, log-loss and accuracy, or errors, with error bars, on all records of `datasets`.
+
+    `table`: the rows that the model was fitted to; with them errors are smaller, and known beforehand. It
+    costs ε = 0.5, or at most `epsilon`, or what `noise` costs, and nothing if the very same was asked before.
+    Scores are counted in `buckets`, by default as many as have the smallest errors.
     """
-    return evaluation(client, model, table, **options).ask()
+    asked = evaluation(client, model, table, datasets=datasets, buckets=buckets, noise=noise, epsilon=epsilon)
+    return asked.ask()
 
 
-def evaluation(client: Client, model: Any, table: Any = None, **options: Any) -> Evaluation:  # noqa: ANN401
+def evaluation(
+    client: Client,
+    model: Model,
+    table: Any = None,  # noqa: ANN401 - as above
+    *,
+    datasets: Sequence[str] | None = None,
+    buckets: int | None = None,
+    noise: float | None = None,
+    epsilon: float | None = None,
+) -> Evaluation:
     """The same before it is asked: `plan()` says what it costs and its error bars, and spends nothing."""
-    fitted: FittedModel = getattr(model, "model_", model)
-    document, _ = client.frozen_to_train(options.get("datasets"))
+    fitted = model if isinstance(model, FittedModel) else model.model_
+    document, _ = client.frozen_to_train(datasets)
     declared, network = document.trained(fitted.tag), fitted.phi.network
     check_encoder(declared, fitted.encoder)
     if len(declared.labels) > 1 or fitted.family is POISSON:
@@ -41,13 +71,15 @@ def evaluation(client: Client, model: Any, table: Any = None, **options: Any) ->
     parameters = dequantise(network, sent)
     parameters |= {last.weight: fitted.theta[:, :-1], last.bias: fitted.theta[:, -1]}
     weights = quantise(network, parameters, sent.activations, sent.bits)
-    rows = None if table is None else encoded(table, fitted.encoder, network.features)
-    return Evaluation(client, fitted.tag, network, weights, rows, **options)
+    rows = None if table is None else asked_rows(table, fitted.encoder, network.features)
+    return Evaluation(
+        client, fitted.tag, network, weights, rows, buckets, datasets=datasets, noise=noise, epsilon=epsilon
+    )
 
 
-def recalibrated(model: Any, evaluated: Evaluated) -> FittedModel:  # noqa: ANN401 - or an estimator
+def recalibrated(model: Model, evaluated: Evaluated) -> FittedModel:
     """The model with intercept and slope from its evaluation: post-processing, which costs nothing."""
-    fitted: FittedModel = getattr(model, "model_", model)
+    fitted = model if isinstance(model, FittedModel) else model.model_
     (by,) = recalibrating.of_labels(evaluated.labels)
     theta, intercept = fitted.theta * by.slope, fitted.intercept * by.slope + by.intercept
     theta[:, -1] += by.intercept
@@ -57,4 +89,5 @@ def recalibrated(model: Any, evaluated: Evaluated) -> FittedModel:  # noqa: ANN4
         intercept=intercept,
         coefficients=fitted.coefficients * by.slope,
         errors=fitted.errors * by.slope,
+        before=fitted.before or fitted,
     )

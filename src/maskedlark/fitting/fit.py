@@ -3,43 +3,45 @@
 import numpy as np
 
 from maskedlark.fitting import glm, prior
-from maskedlark.fitting.asking import Question, real_rows
 from maskedlark.fitting.fitted import FittedModel
 from maskedlark.fitting.glm import Problem, Rows
 from maskedlark.fitting.maps import Floats
+from maskedlark.fitting.moments_request import MomentsRequest, real_rows
 
 ENOUGH = 20_000
 """So many rows tell curvatures: only the solution needs all."""
 _BLOCK = 4096
 
 
-def fit(question: Question, moments: Floats, deviation: float, ridge: float | None) -> FittedModel:
+def fit(request: MomentsRequest, moments: Floats, deviation: float, ridge: float | None) -> FittedModel:
     """Fit to moments (outputs, width) with noise of this deviation. `ridge` None: by empirical Bayes."""
-    family, map_ = question.family, question.chosen.map
-    rows = Rows(*real_rows(question.phi, question.rows), question.real_records / len(question.rows))
+    family, map_ = request.family, request.chosen.map
+    rows = Rows(*real_rows(request.phi, request.rows), request.real_records / len(request.rows))
     some = slice(None, None, -(-len(rows.phi) // ENOUGH))
     basis = _basis(rows.phi[some], rows.clips[some])
-    few = Rows(rows.phi[some] @ basis, rows.clips[some], question.real_records / len(rows.phi[some]))
+    few = Rows(rows.phi[some] @ basis, rows.clips[some], request.real_records / len(rows.phi[some]))
     sums = rows.weights @ rows.phi @ basis
     turned = glm.consistent(family, moments @ basis, sums)
     if ridge is None:
-        ridges = prior.ridge(family, few, sums, turned, deviation, question.spread)
+        ridges = prior.ridge(family, few, sums, turned, deviation, request.spread)
     else:
         ridges = np.full_like(turned, ridge)
         ridges[:, -1] = prior.INTERCEPT
     theta = Problem(family, rows, basis, few.weights @ few.phi**2).solve(turned, ridges)
-    root = _error_root(question, few, theta, ridges, deviation)
     whole = theta @ basis.T
     coefficients, intercept = map_.named(whole[:, :-1], whole[:, -1])
-    back = root.reshape(*theta.shape, -1).transpose(2, 0, 1) @ basis.T
-    named, constant = map_.named(back[..., :-1], back[..., -1])
-    errors = np.sqrt((np.concatenate([named, constant[..., None]], axis=-1) ** 2).sum(axis=0))
-    settings = question.settings
+    errors = np.full((len(theta), len(map_.names) + 1), np.nan)
+    if request.has_intervals:
+        root = _error_root(request, few, theta, ridges, deviation)
+        back = root.reshape(*theta.shape, -1).transpose(2, 0, 1) @ basis.T
+        named, constant = map_.named(back[..., :-1], back[..., -1])
+        errors = np.sqrt((np.concatenate([named, constant[..., None]], axis=-1) ** 2).sum(axis=0))
+    settings = request.settings
     return FittedModel(
         family,
         settings.tag,
         settings.encoder,
-        question.phi,
+        request.phi,
         whole,
         map_.names,
         coefficients,
@@ -56,17 +58,19 @@ def _basis(phi: Floats, clips: Floats) -> Floats:
     return basis
 
 
-def _error_root(question: Question, rows: Rows, theta: Floats, ridges: Floats, deviation: float) -> Floats:
+def _error_root(
+    request: MomentsRequest, rows: Rows, theta: Floats, ridges: Floats, deviation: float
+) -> Floats:
     """A root of θ's covariance, (outputs · width, any): by noise, and by rows and records that differ.
 
     Of θ on clear labels and the helpers' own real records, at the same ridge: the slope that is set to 0 is
     off by noise, by how many of the records are real, and by which of the rows they are.
     """
-    size, family = theta.size, question.family
+    size, family = theta.size, request.family
     curve = glm.hessian(family, rows, theta) + np.diag(ridges.ravel())
     slopes = family.mean(rows.phi @ theta.T) * rows.clips[:, None]
     mean = (slopes.T @ rows.phi / len(rows.phi)).ravel()
-    real, rate, own = question.real_records, question.fake_rate, len(question.rows)
+    real, rate, own = request.real_records, request.fake_rate, len(request.rows)
     counted = np.sqrt(real * rate * (1 - rate)) / (1 + rate) * mean
     noise = np.eye(size).reshape(*theta.shape, size)
     noise = glm.consistent(family, noise, np.zeros(noise.shape[1:])).reshape(size, size)

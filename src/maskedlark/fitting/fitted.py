@@ -10,9 +10,9 @@ from scipy.stats import norm
 from maskedlark.errors import BadArguments
 from maskedlark.exact.moments import Representation
 from maskedlark.features.encoder import Encoder
-from maskedlark.fitting.asking import real_rows
 from maskedlark.fitting.glm import Family
 from maskedlark.fitting.maps import Floats
+from maskedlark.fitting.moments_request import real_rows
 from maskedlark.training.public_rows import encoded
 
 
@@ -31,7 +31,13 @@ class FittedModel:
     """(outputs, names): each column goes from 0 to 1."""
     intercept: Floats
     errors: Floats
-    """Standard errors by the helpers' noise, (outputs, names + 1), the intercept's last."""
+    """Standard errors by the helpers' noise, (outputs, names + 1), the intercept's last; NaN of too many."""
+    before: "FittedModel | None" = None
+    """The model that this one was recalibrated from: its evaluation is a question that was answered."""
+
+    def is_recalibrated_from(self, model: "FittedModel") -> bool:
+        """Whether it is that model, but for intercept and slope."""
+        return self.before is not None and np.array_equal(self.before.theta, model.theta)
 
     def scores(self, table: Any) -> Floats:  # noqa: ANN401 - a table, or bytes (n, d)
         """Logits, or expected labels and their logarithms: (n, outputs)."""

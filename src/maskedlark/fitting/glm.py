@@ -131,8 +131,8 @@ class Problem:
             return float(value), (slope * scale).ravel()
 
         begin = (start / scale).ravel()
-        found = minimize(objective, begin, jac=True, method="L-BFGS-B", options=_OPTIONS)
-        theta = np.asarray(found.x, np.float64).reshape(shape) * scale
+        solution = minimize(objective, begin, jac=True, method="L-BFGS-B", options=_OPTIONS)
+        theta = np.asarray(solution.x, np.float64).reshape(shape) * scale
         if family is SOFTMAX:
             # What all classes share moves the ridge alone, too little for L-BFGS to see: its best is known.
             theta -= (ridge * theta).sum(axis=0) / np.maximum((ridge + 0 * theta).sum(axis=0), _TINY)

@@ -5,6 +5,7 @@ integers. Hidden layers hold columns, steps of columns, leaves or random feature
 one centres, standardises and whitens them with a ridge, so that noise falls evenly on what varies.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -12,12 +13,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from maskedlark.errors import BadArguments
 from maskedlark.exact.clip import Norm
 from maskedlark.exact.losses import Loss
 from maskedlark.exact.moments import Representation
 from maskedlark.exact.network import FEATURE_EXPONENT, Layer, Linear, Network
 from maskedlark.exact.operations import TOP, Identity, Relu
 from maskedlark.exact.quantise import quantise
+from maskedlark.fitting.threads import alone
 
 Floats = NDArray[np.float64]
 Bytes = NDArray[np.uint8]
@@ -27,8 +30,8 @@ RIDGE = 4.0
 BUCKETS = 6
 TREES = 24
 RANDOM = 48
-MAX_WEIGHTS = 1_400_000
-"""So many 16-bit numbers, in base64, leave room for the rest of a request."""
+MAX_WEIGHTS = 2_000_000
+"""So many 16-bit numbers, in base64, leave room for the rest of a request; of 8-bit ones twice as many."""
 _ON = TOP / 2**FEATURE_EXPONENT
 """The largest number of a hidden unit, in reals."""
 _STEP = 256.0
@@ -73,6 +76,11 @@ class Map:
         return self.units.names
 
     @property
+    def size(self) -> int:
+        """How many weights are sent."""
+        return _size(self.units) + self.weight.size
+
+    @property
     def features(self) -> int:
         """How many bytes it takes."""
         return int((self.units.layers[0][0] if self.units.layers else self.weight).shape[1])
@@ -103,9 +111,11 @@ class Map:
 
 
 def fit(rows: Bytes, names: Sequence[str], kind: str, seed: int = 0, ridge: float = RIDGE) -> Map:
-    """A map of this kind. Looks at no label."""
+    """A map of this kind. Looks at no label. Refuses one whose hidden layers no request has room for."""
+    _check_width(kind, rows.shape[1])
     units = make_units(rows, names, kind, seed)
-    weight, bias, exponent = whitened(units(rows), ridge, MAX_WEIGHTS - _size(units))
+    with alone():
+        weight, bias, exponent = whitened(units(rows), ridge, MAX_WEIGHTS - _size(units))
     return Map(kind, units, weight, bias, exponent)
 
 
@@ -116,23 +126,50 @@ def make_units(rows: Bytes, names: Sequence[str], kind: str, seed: int) -> Units
         return Units((), tuple(names))
     if kind == "random":
         return _random_units(rows, names, rng)
-    steps = _bucket_units(rows, names)
-    return steps if kind == "buckets" else _tree_units(rows, steps, rng)
+    width, room = rows.shape[1], _hidden_room()
+    if kind == "buckets":
+        return _bucket_units(rows, names, room // width)
+    # Columns and steps are units of both hidden layers: u · width + (u + leaves) · u have room.
+    most = math.isqrt(((width + 4 * TREES) ** 2) // 4 + room) - (width + 4 * TREES) // 2 - 1
+    return _tree_units(rows, _bucket_units(rows, names, most), rng)
 
 
 def _size(units: Units) -> int:
     return sum(weight.size for weight, _ in units.layers)
 
 
-def _bucket_units(rows: Bytes, names: Sequence[str]) -> Units:
-    """Beside the columns, whether a number is over each of its quantiles: curves from few steps."""
+def _check_width(kind: str, width: int) -> None:
+    """Refuse a kind of which, with two steps, hidden layers have no room."""
+    some = width + 2
+    least = {
+        "columns": 0,
+        "buckets": some * width,
+        "trees": some * width + (some + 4 * TREES) * some,
+        "random": (width + RANDOM) * width,
+    }[kind]
+    if least > _hidden_room():
+        raise BadArguments(
+            f"map={kind!r} of {width:,} columns has {least:,} weights or more in hidden layers, and "
+            f"{_hidden_room():,} fit into a request: take map='columns', or fewer columns"
+        )
+
+
+def _hidden_room() -> int:
+    """For hidden layers: as much is left to whiten them."""
+    return MAX_WEIGHTS // 2
+
+
+def _bucket_units(rows: Bytes, names: Sequence[str], most: int) -> Units:
+    """Beside the columns, whether a number is over each of its quantiles: curves from few steps.
+
+    Steps are thinned evenly to at most so many units; one is kept.
+    """
     width, cuts = rows.shape[1], []
     for place, column in enumerate(rows.T):
         edges = np.unique(np.quantile(column, np.arange(1, BUCKETS) / BUCKETS, method="lower"))
         if np.unique(column).size > 2:
             cuts += [(place, int(edge)) for edge in edges if edge < column.max()]
-    most = max(1, MAX_WEIGHTS // 2 // width - width)
-    cuts = cuts[:: max(1, -(-len(cuts) // most))]
+    cuts = cuts[:: max(1, -(-len(cuts) // max(1, most - width)))]
     places, thresholds = np.array(cuts, int).reshape(-1, 2).T
     weight = np.vstack([np.eye(width), np.zeros((len(cuts), width))])
     weight[width + np.arange(len(cuts)), places] = _STEP
@@ -180,7 +217,8 @@ def _random_units(rows: Bytes, names: Sequence[str], rng: np.random.Generator) -
 def whitened(numbers: Floats, ridge: float, room: int) -> tuple[Floats, Floats, int]:
     """(C + ridge)^-1/2 of the standardised units: smooth in the rows, so that rounding changes no map.
 
-    The top principal components where all would be too many to send.
+    The top principal components where all would be too many to send. Callers run it `alone`: those that tie
+    are any base of what they span, by the order of sums.
     """
     mean, deviation = numbers.mean(axis=0), numbers.std(axis=0)
     scale = np.where(deviation < _CONSTANT, 0.0, 1 / np.maximum(deviation, _RARE))
@@ -201,5 +239,5 @@ def whitened(numbers: Floats, ridge: float, room: int) -> tuple[Floats, Floats, 
 
 def lengths(numbers: Floats, norm: Norm) -> Floats:
     """The norm of every row."""
-    found: Floats = np.linalg.norm(numbers, 1 if norm is Norm.L1 else 2, axis=1)
-    return found
+    norms: Floats = np.linalg.norm(numbers, 1 if norm is Norm.L1 else 2, axis=1)
+    return norms

@@ -5,20 +5,18 @@ from typing import Any
 
 import numpy as np
 
-from maskedlark.adserver.explanation import Explained
-from maskedlark.fitting.asking import FRACTION, Question
+from maskedlark.fitting.moments_request import FRACTION, MAX_COEFFICIENTS, MomentsRequest
 from maskedlark.training.plan import HOPELESS
+from maskedlark.training.planned_release import PlannedRelease
 
 _NOTHING = 0.02
 """Of the assumed truth's variance: an AUC of hardly more than 0.5."""
 
 
 @dataclass(frozen=True)
-class FitPlan:
+class FitPlan(PlannedRelease):
     """A fit that was not made."""
 
-    explained: Explained
-    """The charge, as helpers say."""
     delta: float
     map: str
     width: int
@@ -38,23 +36,15 @@ class FitPlan:
     rows: int
     records: int
     real_records: float
+    has_intervals: bool = True
+    """Whether coefficients will have errors: not those of too many."""
     is_answered: bool = False
     """Whether the very same was answered before, so that fitting costs nothing."""
-
-    @property
-    def epsilon(self) -> float | None:
-        """What it costs: the same against the ad server and against it with all helpers but one."""
-        return self.explained.charged_epsilon
 
     @property
     def noise(self) -> float:
         """The multiplier, in units of what a replaced label moves."""
         return self.explained.noise
-
-    @property
-    def fits(self) -> bool:
-        """Whether helpers would answer: within the budget, and within what training may cost."""
-        return self.explained.fits
 
     @property
     def is_hopeless(self) -> bool:
@@ -86,6 +76,7 @@ class FitPlan:
             "rows": self.rows,
             "records": self.records,
             "real_records": self.real_records,
+            "has_intervals": self.has_intervals,
             "is_answered": self.is_answered,
         }
 
@@ -111,6 +102,8 @@ class FitPlan:
         if self.auc is not None:
             lines.append(f"AUC {self.auc[0]:.3f} ± {self.auc[1]:.3f}, simulated under that assumption")
         lines.append(f"standard error of a coefficient {self.coefficient_error:.3g}. Nothing was spent")
+        if not self.has_intervals:
+            lines.append(f"Over {MAX_COEFFICIENTS:,} coefficients: they will have no intervals")
         if self.is_hopeless:
             lines.append(HOPELESS)
         if self.is_answered:
@@ -118,29 +111,30 @@ class FitPlan:
         return "\n".join(lines)
 
 
-def plan(question: Question) -> FitPlan:
-    """Price the question at the helpers, and simulate its outcome."""
-    settings, chosen, assumed = question.settings, question.chosen, question.assumed
-    priced = settings.client.price(*question.asked)
+def plan(request: MomentsRequest) -> FitPlan:
+    """Price the request at the helpers, and simulate its outcome."""
+    settings, chosen, assumed = request.settings, request.chosen, request.assumed
+    priced = settings.client.price(*request.asked)
     experiment, map_ = chosen.experiment, chosen.map
     named, _ = map_.named(experiment.error_root, np.zeros(len(experiment.error_root)))
     assumption = f"a truth of deviation {assumed.spread:g}"
-    if question.family.is_class:
+    if request.family.is_class:
         assumption += f" (logits) at a rate of {assumed.rate:.2g}"
     return FitPlan(
         priced,
-        question.delta,
+        request.delta,
         map_.kind,
-        question.phi.width,
+        request.phi.width,
         chosen.clip,
-        question.phi.fraction,
+        request.phi.fraction,
         experiment.explained,
-        tuple((e.map.kind, e.clip, e.experiment.explained) for e in question.candidates if e is not chosen),
-        experiment.auc(settings.seed) if question.family.is_binary else None,
+        tuple((e.map.kind, e.clip, e.experiment.explained) for e in request.candidates if e is not chosen),
+        experiment.auc(settings.seed) if request.family.is_binary else None,
         assumption,
         float(np.median(np.sqrt((named**2).sum(axis=0)))),
-        len(question.rows),
-        question.records,
-        question.real_records,
-        question.is_answered(),
+        len(request.rows),
+        request.records,
+        request.real_records,
+        request.has_intervals,
+        request.is_answered(),
     )

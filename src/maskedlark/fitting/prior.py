@@ -39,8 +39,8 @@ def ridge(family: Family, rows: Rows, sums: Floats, moments: Floats, noise: floa
     widest = np.ones(1) if family.is_class else (spread**2 / 4 / variance).max() * _DISPERSIONS
     tried = [_shrunk(slope, sizes, noise**2 + each * sampled) for each in widest]
     best = max(tried, key=lambda each: each[0])
-    found = curve * (1 / best[1] - 1)
-    return np.concatenate([found, np.full((len(found), 1), INTERCEPT * variance.max())], axis=1)
+    ridges = curve * (1 / best[1] - 1)
+    return np.concatenate([ridges, np.full((len(ridges), 1), INTERCEPT * variance.max())], axis=1)
 
 
 def _shrunk(slope: Floats, sizes: Floats, noises: Floats) -> tuple[float, Floats]:

@@ -1,7 +1,8 @@
 """A fitted model in one JSON file: all that serving needs. Read strictly; nothing of it is executed."""
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import Field, ValidationError
@@ -23,6 +24,15 @@ from maskedlark.wire.message import Settings
 _Numbers = tuple[tuple[float, ...], ...]
 
 
+class _Fitted(Settings):
+    """What a recalibration changes of a model."""
+
+    theta: _Numbers
+    coefficients: _Numbers
+    intercept: tuple[float, ...]
+    errors: _Numbers
+
+
 class _Saved(Settings):
     """The file."""
 
@@ -40,6 +50,9 @@ class _Saved(Settings):
     coefficients: _Numbers
     intercept: tuple[float, ...]
     errors: _Numbers
+    """None of a model that has too many coefficients for intervals."""
+    before: _Fitted | None = None
+    """The same of the model that it was recalibrated from."""
 
 
 def save(model: FittedModel, path: str | Path) -> None:
@@ -53,11 +66,9 @@ def save(model: FittedModel, path: str | Path) -> None:
         weights=weights.to_text(phi.weights),
         clip=phi.bound,
         norm=phi.norm.value,
-        theta=_rows(model.theta),
         names=model.names,
-        coefficients=_rows(model.coefficients),
-        intercept=tuple(model.intercept.tolist()),
-        errors=_rows(model.errors),
+        before=None if model.before is None else _Fitted(**_fitted(model.before)),
+        **_fitted(model),
     )
     files.write(Path(path), saved.model_dump_json(indent=1).encode() + b"\n")
 
@@ -76,15 +87,41 @@ def load(path: str | Path) -> FittedModel:
         )
         phi.exponent  # noqa: B018 - refuses weights out of range
         encoder = None if saved.encoder is None else Encoder.from_json(saved.encoder)
-        theta, coefficients, errors = map(np.array, (saved.theta, saved.coefficients, saved.errors))
+        now, before = _arrays(saved), None if saved.before is None else _arrays(saved.before)
     except (ValidationError, MaskedLarkError, ValueError) as error:
         raise NotAModel(f"{path} is no model saved by `fitting`: {type(error).__name__}") from None
     outputs, names = len(saved.intercept), len(saved.names)
-    shapes = (outputs, phi.width), (outputs, names), (outputs, names + 1)
-    if (theta.shape, coefficients.shape, errors.shape) != shapes:
-        raise NotAModel(f"{path} is no model saved by `fitting`: its parts are of different sizes")
-    intercept, family = np.array(saved.intercept), FAMILIES[saved.family]
-    return FittedModel(family, saved.tag, encoder, phi, theta, saved.names, coefficients, intercept, errors)
+    shapes = [(outputs, phi.width), (outputs, names), (outputs,), (outputs, names + 1)]
+    for arrays in (now, before):
+        if arrays is not None and [each.shape for each in arrays.values()] != shapes:
+            raise NotAModel(f"{path} is no model saved by `fitting`: its parts are of different sizes")
+    model = FittedModel(FAMILIES[saved.family], saved.tag, encoder, phi, names=saved.names, **now)
+    return model if before is None else replace(model, before=replace(model, **before))
+
+
+def is_recalibrated(path: str | Path, model: FittedModel) -> bool:
+    """Whether the file holds this very model, recalibrated: to save it again would undo that."""
+    try:
+        return load(path).is_recalibrated_from(model)
+    except (OSError, NotAModel):
+        return False
+
+
+def _fitted(model: FittedModel) -> dict[str, Any]:
+    return {
+        "theta": _rows(model.theta),
+        "coefficients": _rows(model.coefficients),
+        "intercept": tuple(model.intercept.tolist()),
+        "errors": () if np.isnan(model.errors).any() else _rows(model.errors),
+    }
+
+
+def _arrays(saved: _Saved | _Fitted) -> dict[str, Any]:
+    parts = saved.theta, saved.coefficients, saved.intercept, saved.errors
+    arrays = dict(zip(("theta", "coefficients", "intercept", "errors"), map(np.array, parts), strict=True))
+    if not arrays["errors"].size:  # It has too many coefficients for intervals.
+        arrays["errors"] = np.full(arrays["coefficients"].shape + np.array([0, 1]), np.nan)
+    return arrays
 
 
 def _rows(numbers: Floats) -> _Numbers:

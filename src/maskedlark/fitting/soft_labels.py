@@ -74,8 +74,8 @@ def nearest_mean(known: Points, labels: Soft, points: Points, neighbours: int) -
 
 
 def _nearest(known: Points, points: Points | None, neighbours: int) -> NDArray[np.intp]:
-    found = NearestNeighbors(n_neighbors=neighbours, algorithm="brute").fit(known)
-    return found.kneighbors(points, return_distance=False)  # type: ignore[no-any-return]
+    index = NearestNeighbors(n_neighbors=neighbours, algorithm="brute").fit(known)
+    return index.kneighbors(points, return_distance=False)  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True, eq=False)

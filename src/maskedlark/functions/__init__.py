@@ -2,7 +2,7 @@
 
 import logging
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import import_module
 from importlib.util import find_spec
 
@@ -11,10 +11,29 @@ from maskedlark.functions.function import AnyFunction, Function, SteppedFunction
 from maskedlark.functions.sums import Sums
 from maskedlark.parameters.document import FUNCTION_NAME
 
-ON_DEMAND = {
-    "cells": ("maskedlark.functions.cells", "Cells"),
-    "gradient": ("maskedlark.functions.gradient", "Gradient"),
-    "moments": ("maskedlark.functions.moments", "Moments"),
+
+def _cells() -> AnyFunction:
+    from maskedlark.functions.cells import Cells  # noqa: PLC0415 - loads torch
+
+    return Cells()
+
+
+def _gradient() -> AnyFunction:
+    from maskedlark.functions.gradient import Gradient  # noqa: PLC0415 - loads torch
+
+    return Gradient()
+
+
+def _moments() -> AnyFunction:
+    from maskedlark.functions.moments import Moments  # noqa: PLC0415 - loads torch
+
+    return Moments()
+
+
+ON_DEMAND: Mapping[str, Callable[[], AnyFunction]] = {
+    "cells": _cells,
+    "gradient": _gradient,
+    "moments": _moments,
 }
 """They need torch, which takes seconds to load and which helpers that only measure do not need."""
 _log = logging.getLogger(__name__)
@@ -41,8 +60,7 @@ class Functions(Mapping[str, AnyFunction]):
 
     def __getitem__(self, name: str) -> AnyFunction:
         if name not in self._loaded and name in self._later:
-            module, cls = self._later[name]
-            self._loaded[name] = getattr(import_module(module), cls)()
+            self._loaded[name] = self._later[name]()
         return self._loaded[name]
 
     def __iter__(self) -> Iterator[str]:

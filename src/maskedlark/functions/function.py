@@ -90,12 +90,12 @@ class Table:
     records: NDArray[np.int64]
     shares: tuple[FieldArray, ...]
 
-    def taken(self, rows: Places) -> "Table":
+    def select_rows(self, rows: Places) -> "Table":
         """Only these rows, given in ascending order."""
         return self if len(rows) == len(self.records) else self._in(rows)
 
     def _in(self, rows: Places) -> "Table":
-        kept = Groups.of(self.rows).taken(rows)
+        kept = Groups.of(self.rows).select_rows(rows)
         return Table(kept, self.records[rows], tuple(share[rows] for share in self.shares))
 
     def ordered(self) -> "Table":
@@ -105,7 +105,7 @@ class Table:
 
     def at_least(self, k: int) -> "Table":
         """Only groups of k records; never one without any."""
-        return self.taken(np.flatnonzero(self.records >= max(k, 1)))
+        return self.select_rows(np.flatnonzero(self.records >= max(k, 1)))
 
 
 Partial = Sequence[Table]
@@ -167,7 +167,7 @@ class Query(ABC):
         device: str = "cpu",
     ) -> Partial:
         """What some records of a shard add, None for all; those that are not counted add nothing."""
-        return self.over(records.taken(rows).only(counted), device)
+        return self.over(records.select_rows(rows).zero_others(counted), device)
 
     def combined(self, partials: Sequence[Partial]) -> Partial:
         """What several shards add, as one. Run by a worker over its shards: it has less to send then."""

@@ -105,11 +105,11 @@ class GradientSteps(Steps):
     def at(self, body: bytes, shared: bytes) -> Query:
         """The gradient at these weights."""
         sent = weights.decode(self.network, body)
-        question = GradientQuery(
+        query = GradientQuery(
             self.tag, self.network, sent, self.clipping, shared if self.network.has_dropout else None
         )
-        question.schemas  # noqa: B018 - refuses weights that leave the field before the step is claimed
-        return question
+        query.schemas  # noqa: B018 - refuses weights that leave the field before the step is claimed
+        return query
 
 
 class Gradient(ModelFunction, SteppedFunction):

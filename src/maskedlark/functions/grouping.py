@@ -88,4 +88,4 @@ def _occurring(table: Table) -> Table:
     """Without empty groups, if most are: what a small shard adds is small, whatever the dictionary."""
     if _SPARSE * np.count_nonzero(table.records) >= len(table.records):
         return table
-    return table.taken(np.flatnonzero(table.records))
+    return table.select_rows(np.flatnonzero(table.records))

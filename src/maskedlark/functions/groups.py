@@ -53,7 +53,7 @@ class Groups(Sequence[Group]):
         """How many entries each key has."""
         return tuple(map(len, self.entries))
 
-    def taken(self, rows: Places) -> "Groups":
+    def select_rows(self, rows: Places) -> "Groups":
         """Only these rows."""
         if self.codes is not None:
             return Groups(self.entries, self.codes[:, rows])
@@ -65,7 +65,7 @@ class Groups(Sequence[Group]):
 
     def coded(self) -> Codes:
         """The codes of every row, also where all combinations are there."""
-        return self.codes if self.codes is not None else self.taken(np.arange(len(self))).coded()
+        return self.codes if self.codes is not None else self.select_rows(np.arange(len(self))).coded()
 
     def order(self) -> Places | None:
         """The rows in the order of their keys; None if they are in it."""

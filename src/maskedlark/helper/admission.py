@@ -11,7 +11,7 @@ from starlette.requests import Request
 
 from maskedlark.helper.config import Limits
 from maskedlark.web import body
-from maskedlark.web.body import Room
+from maskedlark.web.body import BodyMemory
 from maskedlark.web.errors import TooManyUploads, WrongContentType
 from maskedlark.web.request_signature import NO_BODY_TYPE, RequestVerifier
 
@@ -26,7 +26,9 @@ class RequestAdmission:
 
     def __init__(self, verifier: RequestVerifier, limits: Limits) -> None:
         self._verifier = verifier
-        self._room = Room(limits.bodies * max(limits.chunk_bytes, limits.freeze_bytes, limits.step_bytes))
+        self._memory = BodyMemory(
+            limits.bodies * max(limits.chunk_bytes, limits.freeze_bytes, limits.step_bytes)
+        )
         self._share = max(1, limits.bodies // 2)
         self._held: Counter[str] = Counter()
         self._verifying = ThreadPoolExecutor(VERIFYING, "verifying")
@@ -41,7 +43,7 @@ class RequestAdmission:
     async def body(
         self, request: Request, media_type: str, max_bytes: int
     ) -> AsyncIterator[tuple[str, bytes]]:
-        """A request's origin, and its body as the origin signed it; the block holds room for it."""
+        """A request's origin, and its body as the origin signed it; the block holds its memory."""
         # The raw path, since that was signed. In a pool of its own: the origin's key may have to be fetched,
         # and other work must not wait for that.
         sent = (request.scope[part] for part in ("method", "raw_path", "query_string", "headers"))
@@ -50,9 +52,9 @@ class RequestAdmission:
         request.state.origin = admitted.origin  # For logs and counts, which name only signers.
         if request.headers.get("content-type", "") != media_type:
             raise WrongContentType(f"send this as {media_type}")
-        # Only signed callers get room: a stranger cannot fill it.
-        with self._place_of(admitted.origin), self._room.place() as place:
-            data = await body.read(request, max_bytes, self._within_s, place)
+        # Only signed callers get memory: a stranger cannot use it up.
+        with self._place_of(admitted.origin), self._memory.reserve() as reservation:
+            data = await body.read(request, max_bytes, self._within_s, reservation)
             if len(data) <= HASHED_HERE:
                 admitted.check(data)
             else:

@@ -30,11 +30,11 @@ class _Written(Settings):
     digest: Hex32
 
 
-def two_ledgers(origin: str, before: ChainHead | None, mark: ChainHead) -> None:
+def refuse_second_ledger(origin: str, before: ChainHead | None, head: ChainHead) -> None:
     """Refuse a second receipt of one number. Run where a chain head is not written."""
-    if before is not None and before.number == mark.number and before.digest != mark.digest:
+    if before is not None and before.number == head.number and before.digest != head.digest:
         raise DamagedAnchor(
-            f"two different receipts have number {mark.number} for {origin}: two ledgers write for one helper"
+            f"two different receipts have number {head.number} for {origin}: two ledgers write for one helper"
         )
 
 
@@ -56,15 +56,15 @@ class FileAnchor:
             return None
         return ChainHead(written.number, bytes.fromhex(written.digest))
 
-    def write(self, origin: str, mark: ChainHead) -> None:
+    def write(self, origin: str, head: ChainHead) -> None:
         """Durably store a chain head before returning. It never moves back."""
         # Locked: of two processes writing, the one with the older head must not write last.
         with files.locked(self._folder):
             before = self.read(origin)
-            if before is not None and before.number >= mark.number:
-                two_ledgers(origin, before, mark)
+            if before is not None and before.number >= head.number:
+                refuse_second_ledger(origin, before, head)
                 return
-            new = _Written(origin=origin, number=mark.number, digest=mark.digest.hex())
+            new = _Written(origin=origin, number=head.number, digest=head.digest.hex())
             files.write(self._path(origin), new.model_dump_json().encode())
 
     def _path(self, origin: str) -> Path:

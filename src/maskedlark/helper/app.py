@@ -18,7 +18,7 @@ from maskedlark.helper.metrics import HelperCounts
 from maskedlark.helper.service import Service
 from maskedlark.release import messages
 from maskedlark.release.messages import ANSWER_TYPE
-from maskedlark.web import answers, health, metrics
+from maskedlark.web import error_responses, health, metrics
 from maskedlark.web.remote import API
 from maskedlark.wire.checks import CHECKS_TYPE, MAX_RELAY
 from maskedlark.wire.datasets import (
@@ -36,8 +36,8 @@ from maskedlark.wire.report import MAX_ORIGIN
 from maskedlark.wire.steps import MAX_TEXT, STEP_TYPE, decode_ranges
 
 FORGET_EVERY_S = 3600.0
-MAX_OPENING = 1 << 12
-MAX_QUESTION = messages.MAX_REQUEST
+MAX_DATASET_REQUEST = 1 << 12
+MAX_QUERY = messages.MAX_REQUEST
 MAX_SEED = 1 << 14
 _log = logging.getLogger(__name__)
 
@@ -87,7 +87,7 @@ def create_app(service: Service, forget_every_s: float = FORGET_EVERY_S) -> Fast
         redoc_url=None,
         lifespan=lambda _: _forgetting(service, forget_every_s),
     )
-    answers.install(app)
+    error_responses.install(app)
     counts = HelperCounts(service, metrics.install(app, "helper"))
     # Two kinds of threads: the loop and short work never wait for them, nor queries for datasets.
     admission = RequestAdmission(service.request_verifier(), service.config.limits)
@@ -97,7 +97,7 @@ def create_app(service: Service, forget_every_s: float = FORGET_EVERY_S) -> Fast
     _add_public(app, service)
     _add_datasets(app, service, ingesting, counts)
     _add_checks(app, service, ingesting)
-    _add_questions(app, service, answering, counts)
+    _add_queries(app, service, answering, counts)
     _add_training(app, service, answering)
     return app
 
@@ -138,11 +138,14 @@ def _add_datasets(app: FastAPI, service: Service, signed: SignedWork, counts: He
     """Sending a dataset: open, chunks, freeze; or abort."""
     datasets, limits, path = service.datasets, service.config.limits, API + "/datasets/{name}"
 
-    @app.post(path, openapi_extra=answers.taking(JSON_TYPE))
+    @app.post(path, openapi_extra=error_responses.taking(JSON_TYPE))
     async def begin(name: Name, request: Request) -> Response:
         """Begin a dataset. Idempotent: again it returns the dataset's state."""
         return await signed.run_with_body(
-            request, JSON_TYPE, MAX_OPENING, lambda origin, body: service.open_dataset(origin, name, body)
+            request,
+            JSON_TYPE,
+            MAX_DATASET_REQUEST,
+            lambda origin, body: service.open_dataset(origin, name, body),
         )
 
     @app.get(path)
@@ -150,7 +153,7 @@ def _add_datasets(app: FastAPI, service: Service, signed: SignedWork, counts: He
         """A dataset's state."""
         return await signed.run(request, lambda origin: datasets.state(origin, name).encode())
 
-    @app.post(path + "/chunks/{number}", openapi_extra=answers.taking(CHUNK_TYPE))
+    @app.post(path + "/chunks/{number}", openapi_extra=error_responses.taking(CHUNK_TYPE))
     async def add(name: Name, number: Number, attempt: Attempt, request: Request) -> Response:
         """Ingest a chunk: which of its parts were accepted, once those are durable."""
 
@@ -165,7 +168,7 @@ def _add_datasets(app: FastAPI, service: Service, signed: SignedWork, counts: He
         """What was answered for a chunk, for an ad server that missed it."""
         return await signed.run(request, lambda origin: datasets.chunk(origin, name, number).encode())
 
-    @app.post(path + "/freeze", openapi_extra=answers.taking(FREEZE_TYPE))
+    @app.post(path + "/freeze", openapi_extra=error_responses.taking(FREEZE_TYPE))
     async def freeze(name: Name, attempt: Attempt, request: Request) -> Response:
         """Make the dataset from what all helpers accepted: it never changes again."""
 
@@ -191,7 +194,9 @@ def _add_checks(app: FastAPI, service: Service, signed: SignedWork) -> None:
         return await signed.run(request, lambda origin: service.make_check_key(origin, digest))
 
     @app.post(
-        API + "/check-keys/{parameters}/message", status_code=204, openapi_extra=answers.taking(JSON_TYPE)
+        API + "/check-keys/{parameters}/message",
+        status_code=204,
+        openapi_extra=error_responses.taking(JSON_TYPE),
     )
     async def accept_key(parameters: Digest, request: Request) -> Response:
         """Accept the first helper's check key: the first one counts for good."""
@@ -209,7 +214,7 @@ def _add_checks(app: FastAPI, service: Service, signed: SignedWork) -> None:
 
         return await signed.run(request, message, CHECKS_TYPE)
 
-    @app.post(path, openapi_extra=answers.taking(CHECKS_TYPE))
+    @app.post(path, openapi_extra=error_responses.taking(CHECKS_TYPE))
     async def check(name: Name, number: Number, attempt: Attempt, request: Request) -> Response:
         """Check a chunk's reports by the numbers of all other helpers: which are valid."""
 
@@ -219,22 +224,22 @@ def _add_checks(app: FastAPI, service: Service, signed: SignedWork) -> None:
         return await signed.run_with_body(request, CHECKS_TYPE, MAX_RELAY, checked)
 
 
-def _add_questions(app: FastAPI, service: Service, signed: SignedWork, counts: HelperCounts) -> None:
+def _add_queries(app: FastAPI, service: Service, signed: SignedWork, counts: HelperCounts) -> None:
     """Queries: what they would cost, and their answers."""
 
-    @app.post(API + "/releases", openapi_extra=answers.taking(JSON_TYPE))
+    @app.post(API + "/releases", openapi_extra=error_responses.taking(JSON_TYPE))
     async def release(request: Request) -> Response:
         """A share of the answer to a query, and its receipt."""
-        return await signed.run_with_body(request, JSON_TYPE, MAX_QUESTION, released, ANSWER_TYPE)
+        return await signed.run_with_body(request, JSON_TYPE, MAX_QUERY, released, ANSWER_TYPE)
 
     def released(origin: str, body: bytes) -> bytes:
         with counts.answering(body):
             return service.release(origin, body)
 
-    @app.post(API + "/explain", openapi_extra=answers.taking(JSON_TYPE))
+    @app.post(API + "/explain", openapi_extra=error_responses.taking(JSON_TYPE))
     async def explain(request: Request) -> Response:
         """What a query would cost, and how exact its answer would be."""
-        return await signed.run_with_body(request, JSON_TYPE, MAX_QUESTION, service.explain)
+        return await signed.run_with_body(request, JSON_TYPE, MAX_QUERY, service.explain)
 
 
 def _add_training(app: FastAPI, service: Service, signed: SignedWork) -> None:
@@ -251,7 +256,9 @@ def _add_training(app: FastAPI, service: Service, signed: SignedWork) -> None:
         """The seed that a dataset's helpers share, sealed to each: to be relayed."""
         return await signed.run(request, lambda origin: service.make_seed(origin, bytes.fromhex(dataset)))
 
-    @app.post(API + "/seeds/{dataset}/message", status_code=204, openapi_extra=answers.taking(JSON_TYPE))
+    @app.post(
+        API + "/seeds/{dataset}/message", status_code=204, openapi_extra=error_responses.taking(JSON_TYPE)
+    )
     async def accept(dataset: Digest, request: Request) -> Response:
         """Accept the first helper's seed."""
         digest = bytes.fromhex(dataset)
@@ -259,12 +266,12 @@ def _add_training(app: FastAPI, service: Service, signed: SignedWork) -> None:
             request, JSON_TYPE, MAX_SEED, lambda origin, body: service.accept_seed(origin, digest, body)
         )
 
-    @app.post(API + "/sessions", openapi_extra=answers.taking(JSON_TYPE))
+    @app.post(API + "/sessions", openapi_extra=error_responses.taking(JSON_TYPE))
     async def begin(request: Request) -> Response:
         """Open a session: all of its steps are charged, as its receipt states."""
-        return await signed.run_with_body(request, JSON_TYPE, MAX_QUESTION, service.open_session)
+        return await signed.run_with_body(request, JSON_TYPE, MAX_QUERY, service.open_session)
 
-    @app.post(API + "/sessions/{session}/steps/{step}", openapi_extra=answers.taking(STEP_TYPE))
+    @app.post(API + "/sessions/{session}/steps/{step}", openapi_extra=error_responses.taking(STEP_TYPE))
     async def answer(session: Session, step: StepNumber, request: Request, records: Records = "") -> Response:
         """A share of one step's sum."""
         chosen = decode_ranges(records)

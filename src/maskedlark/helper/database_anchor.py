@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import BigInteger, Column, LargeBinary, MetaData, String, Table, func, select
 from sqlalchemy.dialects.postgresql import insert
 
-from maskedlark.helper.anchor import two_ledgers
+from maskedlark.helper.anchor import refuse_second_ledger
 from maskedlark.helper.errors import AnchorInLedger, DamagedAnchor
 from maskedlark.ledger.rows import NOTHING, ChainHead
 from maskedlark.randomness import SystemRandomness
@@ -56,9 +56,9 @@ class DatabaseAnchor:
             return ChainHead(number, digest)
         return None
 
-    def write(self, origin: str, mark: ChainHead) -> None:
+    def write(self, origin: str, head: ChainHead) -> None:
         """Durably store a chain head before returning. It never moves back."""
-        new = insert(_HEADS).values(origin=origin, number=mark.number, digest=mark.digest)
+        new = insert(_HEADS).values(origin=origin, number=head.number, digest=head.digest)
         changed = {"number": new.excluded.number, "digest": new.excluded.digest}
         later = new.on_conflict_do_update(
             index_elements=["origin"], set_=changed, where=_HEADS.c.number < new.excluded.number
@@ -66,7 +66,7 @@ class DatabaseAnchor:
         with self._database.write() as connection:
             is_set = connection.scalar(later.returning(_HEADS.c.number)) is not None
         if not is_set:
-            two_ledgers(origin, self.read(origin), mark)
+            refuse_second_ledger(origin, self.read(origin), head)
 
 
 def refuse_ledger(anchor: Database, ledger: Database) -> None:

@@ -15,7 +15,7 @@ from sqlalchemy import delete, func, select, update
 from maskedlark.clock import Clock
 from maskedlark.compute.engine import Engine
 from maskedlark.helper import tables
-from maskedlark.helper.dataset_files import DatasetFiles, LocalFiles, read_probe, write_probe
+from maskedlark.helper.dataset_files import DatasetFiles, LocalFiles, read_probe, remove_probes, write_probe
 from maskedlark.helper.errors import UnreadableStorage
 from maskedlark.helper.ids import MAX_LEAP_S, Ids
 from maskedlark.helper.tables import (
@@ -57,7 +57,7 @@ class DatasetContext:
             LocalFiles(folder).make()
             self._files.make()
         except OSError as error:
-            raise StorageUnavailable("the folder of columns cannot be written; try again later") from error
+            raise _unwritable() from error
         self.database, self.helper, self.clock = database, helper, clock
         self.ids = Ids(database, folder, max_leap_s)
         self._locks = folder.with_name("locks")
@@ -83,15 +83,19 @@ class DatasetContext:
         """Refuse workers that cannot read where datasets are. Run at the start."""
         if isinstance(self._files, LocalFiles) and not engine.is_elsewhere:
             return
-        name = write_probe(self._files)
-        try:
-            can_read = engine.map(read_probe, self._files, [name] * engine.workers)
-        finally:
-            self._files.remove(name)
-        if not all(can_read):
+        with self._locked("probing"):
+            try:
+                name = write_probe(self._files)
+                failures = [*filter(None, engine.map(read_probe, self._files, [name] * engine.workers))]
+            except OSError as error:
+                raise _unwritable() from error
+            finally:
+                remove_probes(self._files)
+        if failures:
             raise UnreadableStorage(
-                f"{can_read.count(False)} of {engine.workers} workers cannot read where this helper keeps "
-                "datasets: name storage that all of them reach in [compute] storage"
+                f"{len(failures)} of {engine.workers} workers cannot read where this helper keeps datasets "
+                f"({', '.join(sorted({*failures}))}): name storage that all of them reach in [compute] "
+                "storage, and let the user that they run as read it"
             )
 
     def writing(self, number: int) -> AbstractContextManager[object]:
@@ -108,9 +112,7 @@ class DatasetContext:
             try:
                 stack.enter_context(file_lock.held(self._locks / name, **how))
             except OSError as error:
-                raise StorageUnavailable(
-                    "the folder of columns cannot be written; try again later"
-                ) from error
+                raise _unwritable() from error
             yield
 
     def expire(self, now: int) -> None:
@@ -158,3 +160,7 @@ class DatasetContext:
             if name not in named:
                 files.remove(name)
         files.remove_if_empty()
+
+
+def _unwritable() -> StorageUnavailable:
+    return StorageUnavailable("the folder of columns cannot be written; try again later")

@@ -10,6 +10,7 @@ import hmac
 import io
 import os
 import shutil
+import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -29,6 +30,8 @@ from maskedlark.web import files
 
 NONCE_BYTES = 12
 PROBE = "probe-"
+WRITING = ".writing-"
+"""Before the name of a file that is not written to its end. If its writer was killed, it stays."""
 _LABEL = b"maskedlark v2 dataset files"
 Write = Callable[[BinaryIO], object]
 
@@ -95,14 +98,18 @@ class LocalFiles(DatasetFiles):
         files.sync(self.folder.parent)
 
     def write(self, name: str, write: Write) -> None:
-        """Write a file anew: a worker that ended may have left some of it."""
-        path = self.folder / name
-        path.unlink(missing_ok=True)  # Not written over: whoever has it open keeps what it was.
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(handle, "wb") as file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
+        """Write a new file: whole, or not at all. Whoever has an earlier one open keeps what it was."""
+        # A worker that was cut off, and taken for ended, may come to this when the dataset is frozen.
+        handle, temporary = tempfile.mkstemp(dir=self.folder, prefix=WRITING)  # 0600
+        try:
+            with os.fdopen(handle, "wb") as file:
+                write(file)
+                file.flush()
+                os.fsync(file.fileno())
+            Path(temporary).replace(self.folder / name)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
         files.sync(self.folder)
 
     def open(self, name: str) -> BinaryIO:
@@ -185,10 +192,9 @@ class SealedFiles(DatasetFiles):
             listed = system.ls(f"{root}/{self.path}".rstrip("/"), detail=False, refresh=True)
         except FileNotFoundError:
             return []
-        except OSError as error:
+        except Exception as error:
             raise _unreached(self.url) from error
-        found = [str(each).rstrip("/").rsplit("/", 1)[-1] for each in listed]
-        return sorted(each for each in found if not each.startswith("."))
+        return sorted(str(each).rstrip("/").rsplit("/", 1)[-1] for each in listed)
 
     def remove(self, name: str) -> None:
         """Remove a file or folder."""
@@ -211,7 +217,7 @@ class SealedFiles(DatasetFiles):
             sealed = system.cat_file(f"{root}/{self.path}{name}")
         except FileNotFoundError:
             raise  # It is lost; anything else may pass.
-        except OSError as error:
+        except Exception as error:
             raise _unreached(self.url) from error
         try:
             return AESGCM(self.key).decrypt(sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], self._bound(name))
@@ -226,10 +232,13 @@ def key_of(secret: bytes) -> bytes:
 
 @contextmanager
 def _reached(url: str) -> Iterator[None]:
-    """Turn failures of the storage into an error of ours that says to try again later."""
+    """Turn failures of the storage into an error of ours that says to try again later.
+
+    Not only `OSError`: what `fsspec` loads for a bucket raises errors of the bucket's own library.
+    """
     try:
         yield
-    except OSError as error:
+    except Exception as error:
         raise _unreached(url) from error
 
 
@@ -263,10 +272,19 @@ def write_probe(where: DatasetFiles) -> str:
     return name
 
 
-def read_probe(where: DatasetFiles, name: str) -> bool:
-    """Whether this process reads what the helper wrote. Run by every worker."""
+def read_probe(where: DatasetFiles, name: str) -> str:
+    """What keeps this process from reading what the helper wrote; nothing if it can. Run by every worker."""
     try:
         with where.open(name) as file:
-            return file.read() == name.encode()
-    except (OSError, DamagedDataset):
-        return False
+            return "" if file.read() == name.encode() else "other content"
+    except StorageUnavailable as error:
+        return type(error.__cause__).__name__
+    except Exception as error:  # noqa: BLE001 - whatever it is, this worker cannot read
+        return type(error).__name__
+
+
+def remove_probes(where: DatasetFiles) -> None:
+    """Remove these files, also those of helpers that were killed. Run when no other process writes one."""
+    for name in where.names():
+        if name.startswith((PROBE, WRITING)):
+            where.remove(name)

@@ -9,11 +9,12 @@ from sqlalchemy import insert, select, update
 from maskedlark.compute.engine import Engine
 from maskedlark.core.purpose import Purpose
 from maskedlark.errors import Expired, NotValid
-from maskedlark.helper import shards, tables
+from maskedlark.helper import tables
 from maskedlark.helper.check_keys import CheckKeys
 from maskedlark.helper.checking import ChunkChecks
 from maskedlark.helper.columns import Contents
 from maskedlark.helper.dataset_context import DatasetContext
+from maskedlark.helper.forgetting import forget_columns
 from maskedlark.helper.freezing import Freezer
 from maskedlark.helper.ingest import ChunkIngest
 from maskedlark.helper.shards import FrozenDataset
@@ -54,6 +55,7 @@ class Datasets:
         self.checks = ChunkChecks(context, check_keys)
         self._freezer = Freezer(context, ledger, engine, shard_bytes)
         self._loaded: dict[tuple[str, bytes], FrozenDataset] = {}
+        self._must_tell_workers = False
 
     def open(self, document: Document, name: str, purpose: Purpose, attempt: bytes) -> State:
         """Begin a dataset, or find it as it is. Refuses a name used for anything else."""
@@ -135,19 +137,32 @@ class Datasets:
         return self._loaded.setdefault((origin, digest), dataset)
 
     def forget(self) -> None:
-        """Delete what has expired and files that no row names. Run at the start, and every hour."""
+        """Delete what has expired and files that no row names. Run at the start, and every hour.
+
+        Then `tell_workers`.
+        """
         self._context.ids.prune(self._context.clock.now())
         # The time that is stored, not what the clock says by now: by it all processes refuse what goes.
         now = self._context.ids.watermark()
         self._context.expire(now)
         self._context.finish_aborts()
         self._context.sweep_all()
-        expired = [name for name, each in self._loaded.items() if each.expires <= now]
-        for name in expired:
-            del self._loaded[name]
+        expired = [name for name, each in [*self._loaded.items()] if each.expires <= now]
         if expired:
-            # Workers keep shards open: what has expired must not stay in memory.
-            self._engine.map(shards.forget, None, range(self._engine.workers))
+            # What has expired must not stay in memory: neither here, nor in workers.
+            self._must_tell_workers = True
+            for name in expired:
+                del self._loaded[name]
+            forget_columns()
+
+    def tell_workers(self) -> None:
+        """Have workers forget too. Run last: while a cluster is away it fails, and is tried again next time.
+
+        Workers that ended meanwhile hold nothing.
+        """
+        if self._must_tell_workers:
+            self._engine.map(forget_columns, None, range(self._engine.workers))
+            self._must_tell_workers = False
 
     def _load(self, origin: str, digest: bytes) -> FrozenDataset:
         query = select(DATASETS).where(DATASETS.c.origin == origin, DATASETS.c.digest == digest)

@@ -20,6 +20,10 @@ class FolderInUse(MaskedLarkError):
         )
 
 
+class OtherFolder(MaskedLarkError):
+    """The database belongs to another folder: front ends of one helper share both. Found at the start."""
+
+
 class Busy(MaskedLarkError):
     """Another dataset is being frozen, and only one is at a time: come again."""
 

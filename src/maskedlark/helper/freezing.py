@@ -28,6 +28,7 @@ from maskedlark.helper.tables import CHUNKS, DATASETS, FROZEN, OPEN, ChunkRow, D
 from maskedlark.ledger import receipt
 from maskedlark.ledger.ledger import Ledger
 from maskedlark.parameters.document import Document
+from maskedlark.release.under_way import UNDER_WAY
 from maskedlark.storage.errors import LockHeld, StorageUnavailable
 from maskedlark.web.errors import (
     AlreadyFrozen,
@@ -152,19 +153,22 @@ def merge(
     shards = max(1, -(-records * sharding.row_bytes(declared) // shard_bytes))
     ids = (chunk_file.read_ids(source, each.file, each.kept) for each in chunks)
     writer = RangeWriter(target, declared, sharding.ranges(ids, records, shards))
-    for each in chunks:
-        writer.append(chunk_file.read(source, each.file, each.kept, document.declared_models))
+    with UNDER_WAY.counted("freeze: deal out", len(chunks)) as progress:
+        for done, each in enumerate(chunks, 1):
+            writer.append(chunk_file.read(source, each.file, each.kept, document.declared_models))
+            progress(done)
     writer.flush()
     entries, ranks = sharding.write_entries(target, writer)
     ranges = [Range(number, tuple(pieces)) for number, pieces in enumerate(writer.pieces)]
-    made = engine.map(sort_range, Sorting(target, declared, ranks), ranges)
+    with UNDER_WAY.counted("freeze: sort", len(ranges)) as progress:
+        made = engine.map(sort_range, Sorting(target, declared, ranks), ranges, progress)
     contents = Contents(shards=tuple(made), files=entries)
     name, first = DatasetDigest(document.origin, document.digest, purpose), int(np.iinfo(np.uint32).max)
     for number in range(len(ranges)):
         heads = sharding.sorted_heads(target, number)
         name.update(heads)
         first = min(first, int(hours_of(heads).min(initial=first)))
-    sharding.remove_pieces(target, writer)
+    sharding.remove_all_but(target, contents)
     expires = (first + 1) * SECONDS_AN_HOUR + document.report_lifetime_s
     return Merged(name.digest(), records, expires, contents)
 

@@ -2,11 +2,10 @@
 
 Rows of chunks hold them durably (see `tables`); here they are in sorted runs, for fast batch lookups. A
 claimer locks the one row of `ids_mark`, and first reads what others claimed since, so that processes sharing
-a database agree. Each id takes sixteen bytes; long runs are mapped files without a name, which end with the
-process. Freed ids stay in their runs, and in a run of their own, until they are half of all.
+a database agree. Each id takes sixteen bytes. Freed ids stay in their runs, and in runs of their own, until
+they are half of all.
 """
 
-import tempfile
 import threading
 from pathlib import Path
 from typing import NamedTuple
@@ -15,23 +14,17 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import ColumnElement, Connection, Delete, Update, func, select, update
 
-from maskedlark.core.sharing import ID_BYTES, ByteRows
+from maskedlark.core.sharing import ByteRows
+from maskedlark.helper.id_runs import IdRuns, names
 from maskedlark.helper.tables import CHUNKS, FLOOR, MARK, SCHEMA_VERSION, TABLES, ids_in
 from maskedlark.storage.engine import Database
 from maskedlark.storage.errors import refuse_leap
 from maskedlark.storage.schema import prepare
 
-Names = NDArray[np.bytes_]
-"""One 16-byte number per id. Never read as Python bytes: that would strip trailing zeros."""
-MERGED = 8
-"""Runs of one size are merged when there are this many."""
-MAPPED = 1 << 20
-"""A run of this many ids goes to a file."""
 MAX_LEAP_S = 30 * 86_400
 FREED = 64
 """Chunks whose ids are freed in one transaction."""
 _ONLY = 1
-_NONE: Names = np.empty(0, f"S{ID_BYTES}")
 
 
 class IdCursor(NamedTuple):
@@ -42,20 +35,13 @@ class IdCursor(NamedTuple):
     watermark: int
 
 
-def names(ids: ByteRows) -> Names:
-    """Ids as numbers that can be sorted."""
-    rows: Names = np.ascontiguousarray(ids).view(f"S{ID_BYTES}").ravel()
-    return rows
-
-
 class Ids:
     """All claimed ids. Threads may share it."""
 
     def __init__(self, database: Database, folder: Path, max_leap_s: int = MAX_LEAP_S) -> None:
         self._database, self._folder, self._max_leap_s = database, folder, max_leap_s
         self._lock = threading.Lock()
-        self._runs: list[Names] = []
-        self._gone = _NONE
+        self._claimed, self._gone = IdRuns(folder), IdRuns(folder)
         self._claims, self._freed = 0, -1
         prepare(database, "datasets", SCHEMA_VERSION, TABLES)
         with database.write() as connection:
@@ -85,10 +71,7 @@ class Ids:
         repeated[np.unique(wanted, return_index=True)[1]] = False
         with self._lock:
             self._refresh(connection, cursor)
-            claimed = np.zeros(len(wanted), np.bool_)
-            for run in self._runs:
-                claimed |= _among(wanted, run)
-            return repeated | claimed & ~_among(wanted, self._gone)
+            return repeated | self._claimed.among(wanted) & ~self._gone.among(wanted)
 
     def claim(self, connection: Connection, cursor: IdCursor) -> int:
         """The number of a new claim. The chunk row with this number holds the ids. Under the lock."""
@@ -100,7 +83,7 @@ class Ids:
         with self._lock:
             # Not if ids were freed since: these may be among them.
             if (cursor.claims, cursor.freed) == (self._claims, self._freed):
-                self._add(names(ids))
+                self._add(ids)
                 self._claims += 1
 
     def free(self, connection: Connection, cursor: IdCursor, ids: ByteRows) -> int:
@@ -114,12 +97,12 @@ class Ids:
         """Report which ids were freed, once that is durable."""
         with self._lock:
             if len(ids) and freed == self._freed + 1:
-                self._gone = np.union1d(self._gone, names(ids))
+                self._gone.add(names(ids))
                 self._freed = freed
-                if 2 * len(self._gone) > sum(map(len, self._runs)):
+                if 2 * len(self._gone) > len(self._claimed):
                     # Rewrite the runs without freed ids. Rare: it takes time proportional to all ids.
-                    self._runs = [self._mapped(run[~_among(run, self._gone)]) for run in self._runs]
-                    self._gone = _NONE
+                    self._claimed.remove(self._gone)
+                    self._gone = IdRuns(self._folder)
 
     def prune(self, now: int) -> None:
         """Forget ids of expired reports, once all of their chunk have expired."""
@@ -152,37 +135,18 @@ class Ids:
     def _refresh(self, connection: Connection, cursor: IdCursor) -> None:
         """Read what was claimed since; everything, if some was freed without a report to us."""
         if self._freed != cursor.freed:
-            self._runs, self._gone, self._claims, self._freed = [], _NONE, 0, cursor.freed
+            self._claimed, self._gone = IdRuns(self._folder), IdRuns(self._folder)
+            self._claims, self._freed = 0, cursor.freed
         if self._claims < cursor.claims:
             since = select(CHUNKS.c.ids).where(CHUNKS.c.claim > self._claims, CHUNKS.c.ids.is_not(None))
             in_pieces = since.order_by(CHUNKS.c.claim).execution_options(yield_per=64)
             for ids in connection.scalars(in_pieces):
-                self._add(names(ids_in(ids)))
+                self._add(ids_in(ids))
             self._claims = cursor.claims
 
-    def _add(self, new: Names) -> None:
-        """Add a sorted run. Runs of similar size are merged, so that there are few."""
-        new = np.sort(new)
-        if len(self._gone):
-            self._gone = self._gone[~_among(self._gone, new)]
-        self._runs.append(new)
-        while len(self._runs) >= MERGED and len(self._runs[-MERGED]) < MERGED * max(1, len(self._runs[-1])):
-            merged = np.sort(np.concatenate(self._runs[-MERGED:]), kind="stable")
-            self._runs[-MERGED:] = [self._mapped(merged)]
-
-    def _mapped(self, run: Names) -> Names:
-        if len(run) < MAPPED:
-            return run
-        with tempfile.TemporaryFile(dir=self._folder) as file:
-            run.tofile(file)
-            file.flush()
-            mapped: Names = np.memmap(file, run.dtype, "r")
-        return mapped
-
-
-def _among(wanted: Names, run: Names) -> NDArray[np.bool_]:
-    """Which of these are in a sorted run."""
-    if not len(run):
-        return np.zeros(len(wanted), np.bool_)
-    place = np.minimum(np.searchsorted(run, wanted), len(run) - 1)
-    return np.asarray(run[place] == wanted)
+    def _add(self, ids: ByteRows) -> None:
+        """Add what was claimed, perhaps after it was freed."""
+        new = IdRuns(self._folder)
+        new.add(names(ids))
+        self._gone.remove(new)
+        self._claimed.add(names(ids))

@@ -19,7 +19,7 @@ from maskedlark.clock import SECONDS_AN_HOUR
 from maskedlark.compute.engine import Engine
 from maskedlark.core.purpose import Purpose
 from maskedlark.core.sharing import ByteRows
-from maskedlark.errors import OutOfRange, PastLifetime, Refused
+from maskedlark.errors import Refused
 from maskedlark.helper import chunk_file, tables
 from maskedlark.helper.check_keys import CheckKey
 from maskedlark.helper.dataset_context import DatasetContext
@@ -33,6 +33,7 @@ from maskedlark.wire import datasets as wire
 from maskedlark.wire.acceptance import Terms
 from maskedlark.wire.datasets import ChunkAnswer
 from maskedlark.wire.decrypt import decrypt_parts, hours_of, ids_of
+from maskedlark.wire.errors import OutOfRange, PastLifetime
 from maskedlark.wire.hpke import OpeningKey
 from maskedlark.wire.report import Opener
 

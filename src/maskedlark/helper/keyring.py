@@ -4,6 +4,7 @@ Everything is in one private file, written durably and atomically. So a rotation
 no key is ever published whose secret is not on disk. A running service notices a rotation without a restart.
 """
 
+import hashlib
 import stat
 import threading
 from collections.abc import Mapping
@@ -25,7 +26,7 @@ from maskedlark.web.errors import BadKeyFile
 from maskedlark.wire import keys
 from maskedlark.wire.hpke import OpeningKey, SealingKey
 from maskedlark.wire.keys import MAX_KEYS, KeyConfiguration, PublishedKey
-from maskedlark.wire.message import Hex32, Settings
+from maskedlark.wire.message import Hex32, Hex64, Settings
 from maskedlark.wire.signatures import SigningKey, VerifyingKey
 
 NAME = "keys.json"
@@ -89,6 +90,8 @@ class KeyFile(Settings):
     check: Hex32 | None = Field(default=None, repr=False)
     """What check keys are derived from. It follows from the identity, so that it is never another one. None
     in a file that an earlier version wrote."""
+    check_signature: Hex64 | None = None
+    """The identity's, over the digest of `check`: who has no identity cannot derive it again to compare."""
 
     @cached_property
     def published(self) -> KeyConfiguration:
@@ -103,6 +106,9 @@ class KeyFile(Settings):
             certified = each.certificate.open(self.helper, self.published.identity).key
             if certified != each.key.verifying.public.hex():
                 raise BadReceipt("a certificate of another key")
+        if self.check is not None and self.check_signature is not None:
+            signature = bytes.fromhex(self.check_signature)
+            self.published.identity.verify(CHECK_LABEL, _digest(bytes.fromhex(self.check)), signature)
 
 
 class Keyring:
@@ -146,12 +152,14 @@ class Keyring:
     @property
     def check_secret(self) -> bytes:
         """What this helper derives the check keys of documents from, if it is their first."""
-        if (secret := self._stored().check) is None:
+        stored = self._stored()
+        # One that nobody signed may be damaged, and what it seals in storage could not be read again.
+        if stored.check is None or stored.check_signature is None:
             raise NoCheckSecret(
-                f"the keys of {self.helper} are of an earlier version, without a secret for checks: run "
-                "`maskedlark helper rotate`"
+                f"the keys of {self.helper} are of an earlier version, without a signed secret for "
+                "checks: run `maskedlark helper rotate`"
             )
-        return bytes.fromhex(secret)
+        return bytes.fromhex(stored.check)
 
     def ends(self) -> Mapping[str, int]:
         """When the last key of each kind ends: those that browsers seal to, and those that sign receipts."""
@@ -192,7 +200,8 @@ class Keyring:
                 opening=(*reports, opening),
                 writing=(*receipts, signed),
                 configuration=made.sign(identity).hex(),
-                check=identity.derive(CHECK_LABEL).hex(),
+                check=(derived := identity.derive(CHECK_LABEL)).hex(),
+                check_signature=identity.sign(CHECK_LABEL, _digest(derived)).hex(),
             )
             self._write(self._needed(file, now))
         return made
@@ -247,6 +256,10 @@ class Keyring:
                 "name a helper by its identity, so a new one is a new helper with a folder of its own"
             )
         return file.opening, file.writing, file.published.keys, file.published.sequence
+
+
+def _digest(secret: bytes) -> bytes:
+    return hashlib.sha256(secret).digest()
 
 
 def stamp(folder: Path) -> Stamp:

@@ -17,6 +17,7 @@ from maskedlark.helper.service import Service
 from maskedlark.helper.tables import DATASETS, EXPIRED, FROZEN, OPEN
 from maskedlark.ledger.rows import HEADS
 from maskedlark.release.messages import Request
+from maskedlark.release.under_way import UNDER_WAY
 from maskedlark.web import metrics, problem
 from maskedlark.web.metrics import SECONDS, Labels, LazyGauge
 from maskedlark.wire.datasets import ChunkAnswer, unpack
@@ -102,5 +103,7 @@ def _shown(service: Service, registry: CollectorRegistry) -> None:
         lambda: {(kind,): float(end - service.clock.now()) for kind, end in service.keyring.ends().items()},
         registry,
     )
+    pieces = "Pieces done, and in all, of what is frozen or asked now."
+    LazyGauge("maskedlark_under_way", pieces, ("work", "pieces"), UNDER_WAY.figures, registry)
     metrics.ready(service.check, registry)
     metrics.disk(service.config.folder, registry)

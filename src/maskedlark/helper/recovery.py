@@ -22,6 +22,7 @@ from sqlalchemy import Connection, update
 from maskedlark.clock import Clock, hour_of
 from maskedlark.helper.anchor import open_anchor
 from maskedlark.helper.config import Config
+from maskedlark.helper.folder_id import adopt_folder
 from maskedlark.helper.folder_lock import only_process
 from maskedlark.helper.ids import Ids
 from maskedlark.helper.keyring import DAY_S, Keyring
@@ -33,7 +34,7 @@ from maskedlark.ledger.receipt import FrozenReceipt, RecoveredReceipt, SignedRec
 from maskedlark.ledger.rows import ChainHead
 from maskedlark.parameters.document import Document
 from maskedlark.randomness import Randomness
-from maskedlark.storage.engine import file_of, open_database
+from maskedlark.storage.engine import file_of, is_server, open_database
 from maskedlark.web.errors import NotThere
 from maskedlark.web.parameters import ParameterClient
 from maskedlark.wire.acceptance import MAX_HOURS_AHEAD
@@ -63,7 +64,7 @@ class ReceiptChain(NamedTuple):
     origin: str
     end: ChainHead
     later: Sequence[SignedReceipt]
-    mark: ChainHead | None
+    head: ChainHead | None
 
     @property
     def reached(self) -> ChainHead:
@@ -79,7 +80,7 @@ class ReceiptChain(NamedTuple):
     @property
     def signed(self) -> ChainHead:
         """The last receipt known to have been signed."""
-        return self.mark if self.mark and self.mark.number > self.reached.number else self.reached
+        return self.head if self.head and self.head.number > self.reached.number else self.reached
 
 
 @dataclass
@@ -112,6 +113,8 @@ def recover(
         closing(open_database(config.database_url, make=False)) as database,
         open_anchor(config, database) as anchor,
     ):
+        if is_server(config.database_url):
+            adopt_folder(config.folder, database)  # A database that was put back may be of an earlier one.
         ledger = Ledger(database, anchor, keyring, clock, rng)
         ids = Ids(database, config.columns_folder)
         origins = sorted({*config.origins, *anchor.origins(), *handed, *ledger.origins()})
@@ -185,14 +188,14 @@ def _chain(
     while (following := _following(handed, last)) is not None:
         later.append(following)
         last = _head(following)
-    mark = anchor.read(origin)
-    if mark is not None and 0 < mark.number <= last.number:
+    head = anchor.read(origin)
+    if head is not None and 0 < head.number <= last.number:
         # The anchor's receipt must be the same one here.
         known = dict(map(_head, later))
-        digest = known.get(mark.number) or rows.digest_at(connection, origin, mark.number)
-        if digest != mark.digest:
-            raise _forked(origin, mark.number)
-    return ReceiptChain(origin, end, later, mark)
+        digest = known.get(head.number) or rows.digest_at(connection, origin, head.number)
+        if digest != head.digest:
+            raise _forked(origin, head.number)
+    return ReceiptChain(origin, end, later, head)
 
 
 def _following(handed: Mapping[int, SignedReceipt], last: ChainHead) -> SignedReceipt | None:
@@ -218,24 +221,25 @@ def _refuse_gaps(chains: Sequence[ReceiptChain], options: RecoveryOptions) -> No
     """Refuse where it is unknown what was charged, unless the operator lets it count as spent."""
     if options.anchor_lost:
         return
-    if all(each.mark is None for each in chains):
+    if all(each.head is None for each in chains):
         raise ReceiptsMissing(f"there is no anchor, so nobody knows how far receipts got: {_PUT_BACK}")
     for each in chains:
-        last, mark = each.reached.number, each.mark.number if each.mark else 0
-        if each.mark is None and last:
+        last, anchored = each.reached.number, each.head.number if each.head else 0
+        if each.head is None and last:
             raise ReceiptsMissing(
                 f"the anchor knows nothing of {each.origin}, which has receipts: {_PUT_BACK}"
             )
-        if each.later and last > mark:
+        if each.later and last > anchored:
             raise ReceiptsMissing(
-                f"receipt {last} for {each.origin} was signed, and the anchor ends at {mark}: it is an old "
-                f"copy too, and nobody knows how far receipts got: {_PUT_BACK}"
+                f"receipt {last} for {each.origin} was signed, and the anchor ends at {anchored}: it is an "
+                f"old copy too, and nobody knows how far receipts got: {_PUT_BACK}"
             )
         if each.has_gap and each.origin not in options.close:
             raise ReceiptsMissing(
-                f"receipts for {each.origin} are missing, those after {last} up to {mark} or some before: "
-                "get them from whoever fetched them, as its ad server does (`maskedlark receipts kept`). If "
-                f"nobody has them, run this with --close {each.origin}: its accounts count as spent then"
+                f"receipts for {each.origin} are missing, those after {last} up to {anchored} or some "
+                "before: get them from whoever fetched them, as its ad server does (`maskedlark receipts "
+                f"kept`). If nobody has them, run this with --close {each.origin}: its accounts count as "
+                "spent then"
             )
 
 

@@ -7,6 +7,7 @@ from contextlib import ExitStack, closing, contextmanager
 import httpx
 
 from maskedlark.clock import Clock
+from maskedlark.compute.device import check_device
 from maskedlark.compute.settings import open_engine
 from maskedlark.core.purpose import Purpose
 from maskedlark.errors import NotDeclared
@@ -18,6 +19,7 @@ from maskedlark.helper.config import Config
 from maskedlark.helper.dataset_context import DatasetContext
 from maskedlark.helper.dataset_files import DatasetFiles, SealedFiles, key_of
 from maskedlark.helper.datasets import Datasets
+from maskedlark.helper.folder_id import check_folder
 from maskedlark.helper.folder_lock import only_process
 from maskedlark.helper.keyring import DAY_S, Keyring
 from maskedlark.helper.request_keys import RequestKeys
@@ -55,10 +57,13 @@ class Service:
         # Over a server several processes may share the folder; an SQLite file has one.
         stack.enter_context(only_process(config.folder, shared=is_server(config.database_url)))
         self.database = stack.enter_context(closing(open_database(_made(config.database_url))))
+        if is_server(config.database_url):
+            check_folder(config.folder, self.database)
         anchor = stack.enter_context(open_anchor(config, self.database))
         self.ledger = Ledger(self.database, anchor, self.keyring, clock, rng)
         self.ledger.check()
         self.engine = stack.enter_context(closing(open_engine(config.own_compute, config.name)))
+        check_device(self.engine, config.compute.device)
         context = DatasetContext(
             config.columns_folder,
             self.database,
@@ -177,6 +182,7 @@ class Service:
         self.releases.forget(now)
         if gone := self.keyring.forget(now):
             _log.info("%d old keys were deleted", gone)
+        self.datasets.tell_workers()
 
     def _storage(self) -> DatasetFiles | None:
         """Where datasets are, if not on the helper's own disk: sealed, wherever that is."""

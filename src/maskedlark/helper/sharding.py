@@ -21,9 +21,9 @@ from maskedlark.core.records import AggregateRecords, Coded, Entry, TrainingReco
 from maskedlark.core.sharing import ID_BYTES, ByteRows
 from maskedlark.helper import columns
 from maskedlark.helper.chunk_file import KeptRecords
-from maskedlark.helper.columns import ENTRIES, IDS, ShardContents, Stored
+from maskedlark.helper.columns import ENTRIES, IDS, Contents, ShardContents, Stored
 from maskedlark.helper.dataset_files import DatasetFiles
-from maskedlark.helper.ids import Names, names
+from maskedlark.helper.id_runs import Names, names
 from maskedlark.wire.report import HEAD_BYTES
 
 HELD_BYTES = 128 << 20
@@ -143,18 +143,18 @@ class Range:
 def sort_range(sorting: Sorting, own: Range) -> ShardContents:
     """Write a range's columns in the order of ids, and its heads. Run by a worker."""
     pieces = [_load(sorting.files, piece) for piece in own.pieces]
-    found = _joined(pieces)
-    heads = found.get(HEADS, np.empty((0, HEAD_BYTES), np.uint8))
+    joined = _joined(pieces)
+    heads = joined.get(HEADS, np.empty((0, HEAD_BYTES), np.uint8))
     by_id = heads[np.argsort(names(heads[:, :ID_BYTES]))]
     columns.write(sorting.files, columns.file_name(own.number, HEADS), by_id, "|u1")
     files: dict[str, Stored] = {}
     records: dict[str, int] = {}
     tags = [""] if isinstance(sorting.declared, Measure) else list(sorting.declared)
     for tag, (prefix, table) in zip(tags, columns.tables(sorting.declared).items(), strict=True):
-        ids = found.get(prefix + IDS, np.empty((0, ID_BYTES), np.uint8))
+        ids = joined.get(prefix + IDS, np.empty((0, ID_BYTES), np.uint8))
         order, records[tag] = in_order_of(ids), len(ids)
         for name, column in table.items():
-            rows = found.pop(prefix + name, np.empty((0, *column.rest), column.dtype))[order]
+            rows = joined.pop(prefix + name, np.empty((0, *column.rest), column.dtype))[order]
             if name.startswith("codes-"):
                 rows = sorting.ranks[int(name.removeprefix("codes-"))][rows]
             file = columns.file_name(own.number, prefix + name)
@@ -185,11 +185,10 @@ def sorted_heads(files: DatasetFiles, number: int) -> ByteRows:
     return files.data(columns.file_name(number, HEADS)).reshape(-1, HEAD_BYTES)
 
 
-def remove_pieces(files: DatasetFiles, writer: RangeWriter) -> None:
-    """Remove what only freezing needed."""
-    for number, pieces in enumerate(writer.pieces):
-        for piece in (*pieces, columns.file_name(number, HEADS)):
-            files.remove(piece)
+def remove_all_but(files: DatasetFiles, contents: Contents) -> None:
+    """Remove what only freezing needed, and what workers left that ended while they wrote."""
+    for name in {*files.names()} - {*contents.all_files}:
+        files.remove(name)
 
 
 def _load(files: DatasetFiles, piece: str) -> dict[str, Array]:

@@ -1,11 +1,14 @@
 """The shards of a frozen dataset, as whoever computes over them opens them. Run by a helper's workers.
 
-A process keeps the shards that it used last. Where files are on this disk they are mapped, and compared with
-their digest once; sealed ones are read and compared whenever they are opened.
+A process keeps the shards that it opened first, as many as fit, while they are in use. Every step visits all
+of them in the same order: those that it used last would always be others than those that come next. Where
+files are on this disk they are mapped, and compared with their digest once; sealed ones are read and compared
+whenever they are opened.
 """
 
 import threading
-from collections import OrderedDict
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from maskedlark.core.declared import Measure, Model
@@ -20,6 +23,9 @@ KEPT_SHARDS = 64
 """Shards that a process keeps open: each takes some open files."""
 KEPT_BYTES = 512 << 20
 """Bytes of shards that a process keeps in memory, where they are not mapped."""
+
+IDLE_S = 600.0
+"""A shard that was not used for so long makes room for another."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -64,32 +70,45 @@ _Name = tuple[DatasetFiles, int, int]
 
 
 @dataclass
-class _OpenedShards:
-    """The shards that this process used last. Threads may share it."""
+class _Kept:
+    records: Records
+    size: int
+    """In memory: 0 where it is mapped."""
+    used: float
 
+
+@dataclass
+class _OpenedShards:
+    """The shards that this process keeps. Threads may share it."""
+
+    _clock: Callable[[], float] = time.monotonic
     _lock: threading.Lock = field(default_factory=threading.Lock)
-    _kept: OrderedDict[_Name, tuple[Records, int]] = field(default_factory=OrderedDict)
+    _kept: dict[_Name, _Kept] = field(default_factory=dict)
     _compared: set[_Name] = field(default_factory=set)
 
     def get(self, shard: StoredShard) -> Records:
         """The records of a shard."""
-        name = shard.files, shard.number, shard.place
+        name, now = (shard.files, shard.number, shard.place), self._clock()
         with self._lock:
             if (kept := self._kept.get(name)) is not None:
-                self._kept.move_to_end(name)
-                return kept[0]
+                kept.used = now
+                return kept.records
             compared = name in self._compared
         records = shard.open(compared)
         mapped = isinstance(shard.files, LocalFiles)
+        own = _Kept(records, 0 if mapped else shard.stored_bytes, now)
         with self._lock:
-            self._kept[name] = records, 0 if mapped else shard.stored_bytes
             if mapped:
                 self._compared.add(name)
-            while len(self._kept) > KEPT_SHARDS or (
-                len(self._kept) > 1 and sum(size for _, size in self._kept.values()) > KEPT_BYTES
-            ):
-                self._kept.popitem(last=False)
+            if not self._has_room(own.size):
+                self._kept = {each: kept for each, kept in self._kept.items() if now - kept.used < IDLE_S}
+            if self._has_room(own.size):
+                self._kept[name] = own
         return records
+
+    def _has_room(self, size: int) -> bool:
+        total = sum(kept.size for kept in self._kept.values())
+        return not self._kept or (len(self._kept) < KEPT_SHARDS and total + size <= KEPT_BYTES)
 
     def forget(self) -> None:
         """Close all of them."""

@@ -116,7 +116,7 @@ class StreamSpent(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Entry:
+class BudgetEntry:
     """A release or a session's charge: over these datasets, of this stream."""
 
     stream: Stream
@@ -146,20 +146,20 @@ class _Charged:
     """What a dataset was charged: for single releases, and for sessions."""
 
     charges: tuple[Charge, ...] = ()
-    courses: Mapping[bytes, SessionCharge | ClosedSessionCharge] = field(default_factory=dict)
+    sessions: Mapping[bytes, SessionCharge | ClosedSessionCharge] = field(default_factory=dict)
 
-    def with_(self, entry: Entry) -> "_Charged":
+    def with_(self, entry: BudgetEntry) -> "_Charged":
         if isinstance(entry.charge, SessionCharge):
-            return _Charged(self.charges, {**self.courses, entry.session: entry.charge})
-        return _Charged(_merged([*self.charges, entry.charge]), self.courses)
+            return _Charged(self.charges, {**self.sessions, entry.session: entry.charge})
+        return _Charged(_merged([*self.charges, entry.charge]), self.sessions)
 
     def closed(self, closing: SessionRefund) -> "_Charged":
-        return _Charged(self.charges, {**self.courses, closing.session: closing.session_charge})
+        return _Charged(self.charges, {**self.sessions, closing.session: closing.session_charge})
 
     @property
     def delta(self) -> float:
-        """The δ of its courses."""
-        return math.fsum(course.delta for course in self.courses.values())
+        """The δ of its sessions."""
+        return math.fsum(charge.delta for charge in self.sessions.values())
 
 
 class Account:
@@ -182,12 +182,12 @@ class Account:
         """What a source has cost so far."""
         return self._total(self._costs())
 
-    def cost(self, change: Entry | SessionRefund | None) -> Cost:
+    def cost(self, change: BudgetEntry | SessionRefund | None) -> Cost:
         """What a release, an opening or a closing would change, whether or not it fits."""
         after = self._total(self._costs(change))
         return Cost(self.spent(), after, self._document.budget.epsilon - after.epsilon, self.limits(change))
 
-    def limits(self, change: Entry | SessionRefund | None = None) -> tuple[Limit, ...]:
+    def limits(self, change: BudgetEntry | SessionRefund | None = None) -> tuple[Limit, ...]:
         """Every ceiling, with what was spent of it, optionally with one more change."""
         streams, budget = _dearest_by_stream(self._costs(change)), self._document.budget.epsilon
         limits = [Limit(BUDGET, "adserver", budget, _sum(streams.values()).adserver)]
@@ -206,19 +206,19 @@ class Account:
                 stream,
                 dearest.get(stream, _NOTHING),
                 self.delta(stream),
-                self.courses_delta(stream),
+                self.sessions_delta(stream),
                 self._delta_left(stream, [place.dataset for place in self._charged]),
             )
             for stream in (*named, *self._document.declared_models)
         ]
 
-    def fits(self, entry: Entry) -> bool:
+    def fits(self, entry: BudgetEntry) -> bool:
         """Whether a release or session stays within the budget, and training within its ceilings."""
         more = 1 + self._slack
         within = all(each.spent <= each.epsilon * more for each in self.limits(entry))
         return within and self._delta_fits(entry)
 
-    def refusal(self, entry: Entry) -> ReleaseRefused:
+    def refusal(self, entry: BudgetEntry) -> ReleaseRefused:
         """Why a release does not fit: its cost, what is left of what, and what would fit. Slow."""
         if not self._delta_fits(entry):
             left, charge = self._delta_left(entry.stream, entry.datasets), entry.charge
@@ -247,25 +247,25 @@ class Account:
         counted = streams.values() if limit.of == BUDGET else _of_models(streams)
         return max(0.0, limit.epsilon - float(getattr(_sum(counted), limit.against)))
 
-    def add(self, changes: Iterable[Entry | SessionRefund]) -> None:
+    def add(self, changes: Iterable[BudgetEntry | SessionRefund]) -> None:
         """Count releases and sessions. The caller checks them: what was released counts in any case."""
         for change in changes:
             for place, charged in self._changed(change).items():
                 self._charged[place] = charged
                 self._figures.pop(place, None)
 
-    def noise_that_fits(self, entry: Entry) -> float | None:
+    def noise_that_fits(self, entry: BudgetEntry) -> float | None:
         """The least noise with which the same query would fit; None if none does."""
-        room, found = self.room(entry.stream, ()), []
+        room, noises = self.room(entry.stream, ()), []
         for dataset in entry.datasets:
             charged = self._charged.get(_Place(entry.stream, dataset), _Charged())
             try:
-                found.append(self._noise(entry, charged, room))
+                noises.append(self._noise(entry, charged, room))
             except NotDeclared:
                 return None
-        return max(found)
+        return max(noises)
 
-    def _noise(self, entry: Entry, charged: _Charged, room: EpsilonPair) -> float:
+    def _noise(self, entry: BudgetEntry, charged: _Charged, room: EpsilonPair) -> float:
         charge = entry.charge
         if isinstance(charge, SessionCharge):
             spent = self._figure(entry.stream, charged)
@@ -273,8 +273,8 @@ class Account:
             return noise_for_session(
                 charge.mechanism, charge.rate, charge.steps, charge.delta, *left, batches=charge.batches
             )
-        courses = self._courses(charged)
-        left_epsilon = min(room.adserver - courses.adserver, room.coalition - courses.coalition)
+        sessions = self._sessions(charged)
+        left_epsilon = min(room.adserver - sessions.adserver, room.coalition - sessions.coalition)
         delta = self.delta(entry.stream)
         asked = charge.mechanism, charge.columns, left_epsilon, delta, charged.charges
         return accountant.noise_for(*asked, mixed=self.mixed)
@@ -286,16 +286,16 @@ class Account:
         return self._document.has_sessions or len(kinds) > 1
 
     def delta(self, stream: Stream) -> float:
-        """The δ at which the ε of a stream's single releases is computed: what courses leave."""
-        return self._delta(stream) - self.courses_delta(stream)
+        """The δ at which the ε of a stream's single releases is computed: what sessions leave."""
+        return self._delta(stream) - self.sessions_delta(stream)
 
-    def courses_delta(self, stream: Stream) -> float:
-        """The δ that all courses of a stream share in one dataset: half of a model's where there are any."""
+    def sessions_delta(self, stream: Stream) -> float:
+        """The δ that all sessions of a stream share in one dataset: half of a model's where there are any."""
         return self._delta(stream) / 2 if stream is not None and self._document.has_sessions else 0.0
 
     def default_session_delta(self, tag: str) -> float:
         """The δ of a session that states none."""
-        return self.courses_delta(tag) / SESSIONS
+        return self.sessions_delta(tag) / SESSIONS
 
     def _delta(self, stream: Stream) -> float:
         """A stream's whole δ: the models share training's evenly.
@@ -311,24 +311,24 @@ class Account:
     def _delta_left(self, stream: Stream, datasets: Iterable[bytes]) -> float:
         taken = (self._charged.get(_Place(stream, each), _Charged()).delta for each in datasets)
         charged = max(taken, default=0.0)
-        return max(0.0, self.courses_delta(stream) - charged)
+        return max(0.0, self.sessions_delta(stream) - charged)
 
-    def _delta_fits(self, entry: Entry) -> bool:
+    def _delta_fits(self, entry: BudgetEntry) -> bool:
         if not isinstance(entry.charge, SessionCharge):
             return True
         # A session may ask for exactly what is left, found by subtraction, and be over by a rounding error.
         left = self._delta_left(entry.stream, entry.datasets)
-        return entry.charge.delta <= left + _ROUNDING * self.courses_delta(entry.stream)
+        return entry.charge.delta <= left + _ROUNDING * self.sessions_delta(entry.stream)
 
-    def _changed(self, change: Entry | SessionRefund) -> dict[_Place, _Charged]:
+    def _changed(self, change: BudgetEntry | SessionRefund) -> dict[_Place, _Charged]:
         """The datasets that a change concerns, as they are after it."""
         if isinstance(change, SessionRefund):
-            found = {p: c for p, c in self._charged.items() if change.session in c.courses}
-            return {place: charged.closed(change) for place, charged in found.items()}
+            concerned = {p: c for p, c in self._charged.items() if change.session in c.sessions}
+            return {place: charged.closed(change) for place, charged in concerned.items()}
         places = [_Place(change.stream, dataset) for dataset in change.datasets]
         return {place: self._charged.get(place, _Charged()).with_(change) for place in places}
 
-    def _costs(self, change: Entry | SessionRefund | None = None) -> dict[_Place, EpsilonPair]:
+    def _costs(self, change: BudgetEntry | SessionRefund | None = None) -> dict[_Place, EpsilonPair]:
         """What every dataset has cost, optionally with one more change."""
         for place in self._charged.keys() - self._figures.keys():
             self._figures[place] = self._figure(place.stream, self._charged[place])
@@ -339,13 +339,13 @@ class Account:
         return costs
 
     def _figure(self, stream: Stream, charged: _Charged) -> EpsilonPair:
-        courses = self._courses(charged)
+        sessions = self._sessions(charged)
         single = accountant.epsilon(charged.charges, self.delta(stream), mixed=self.mixed)
-        return EpsilonPair(single + courses.adserver, single + courses.coalition)
+        return EpsilonPair(single + sessions.adserver, single + sessions.coalition)
 
     @staticmethod
-    def _courses(charged: _Charged) -> EpsilonPair:
-        return _sum(EpsilonPair(adserver_epsilon(c), coalition_epsilon(c)) for c in charged.courses.values())
+    def _sessions(charged: _Charged) -> EpsilonPair:
+        return _sum(EpsilonPair(adserver_epsilon(c), coalition_epsilon(c)) for c in charged.sessions.values())
 
     def _total(self, costs: Mapping[_Place, EpsilonPair]) -> Spent:
         streams = _dearest_by_stream(costs)
@@ -360,16 +360,14 @@ _ROUNDING = 1e-12
 
 def _sum(figures: Iterable[EpsilonPair]) -> EpsilonPair:
     """Rounded once: every helper finds the same, in any order."""
-    found = list(figures)
-    return EpsilonPair(
-        math.fsum(each.adserver for each in found), math.fsum(each.coalition for each in found)
-    )
+    all_ = list(figures)
+    return EpsilonPair(math.fsum(each.adserver for each in all_), math.fsum(each.coalition for each in all_))
 
 
 def _dearest(figures: Iterable[EpsilonPair]) -> EpsilonPair:
     """The larger of each figure, possibly of different datasets."""
-    found = [_NOTHING, *figures]
-    return EpsilonPair(max(each.adserver for each in found), max(each.coalition for each in found))
+    all_ = [_NOTHING, *figures]
+    return EpsilonPair(max(each.adserver for each in all_), max(each.coalition for each in all_))
 
 
 def _dearest_by_stream(costs: Mapping[_Place, EpsilonPair]) -> dict[Stream, EpsilonPair]:

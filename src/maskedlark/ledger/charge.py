@@ -8,7 +8,7 @@ from maskedlark.dp import mechanisms
 from maskedlark.dp.accountant import Charge
 from maskedlark.dp.sampling import Sampling
 from maskedlark.dp.session_charge import SessionCharge
-from maskedlark.ledger.budget import Cost, Entry
+from maskedlark.ledger.budget import BudgetEntry, Cost
 from maskedlark.ledger.receipt import Balance, OpenedReceipt, ReleaseReceipt, SignedReceipt
 
 
@@ -47,11 +47,11 @@ class QueryCharge:
         """What the same answers are made with: another engine must not answer again."""
         return engine(self.charge, self.computed)
 
-    def entry(self) -> Entry | None:
+    def entry(self) -> BudgetEntry | None:
         """The equivalent budget entry; None where nothing is charged."""
         if self.charge is None:
             return None
-        return Entry(self.tag, self.datasets, self.charge, self.request if self.session else b"")
+        return BudgetEntry(self.tag, self.datasets, self.charge, self.request if self.session else b"")
 
     def receipt(self, place: Mapping[str, Any], cost: Cost) -> ReleaseReceipt | OpenedReceipt:
         """What the helper signs. `place`: the receipt's helper, origin and place in the chain."""

@@ -51,7 +51,7 @@ class Anchor(Protocol):
     def read(self, origin: str) -> ChainHead | None:
         """The last chain head of an origin."""
 
-    def write(self, origin: str, mark: ChainHead) -> None:
+    def write(self, origin: str, head: ChainHead) -> None:
         """Durably store a chain head before returning. It never moves back."""
 
 
@@ -218,10 +218,10 @@ class Ledger:
 
     def pinned(self, document: Document) -> bytes | None:
         """The digest of a document's check key; None if none was pinned."""
-        mark = self._anchor.read(document.origin)
+        head = self._anchor.read(document.origin)
         with self.database.read() as connection:
             # An old copy may lack the pin, and must not be given another.
-            rows.check_anchor(connection, document.origin, mark)
+            rows.check_anchor(connection, document.origin, head)
             signed = rows.check_key(connection, document)
         return None if signed is None else self._pinned(signed)
 
@@ -256,28 +256,28 @@ class Ledger:
     def advance_anchor(self, origin: str, signed: SignedReceipt) -> None:
         """Anchor a durable receipt, before it leaves."""
         with self._lock:
-            mark = ChainHead(signed.claimed().number, signed.digest)
+            head = ChainHead(signed.claimed().number, signed.digest)
             before = self._anchor.read(origin)
-            if before is None or before.number < mark.number:
-                self._anchor.write(origin, mark)
+            if before is None or before.number < head.number:
+                self._anchor.write(origin, head)
 
     def receipts(self, origin: str, after: int = 0) -> list[SignedReceipt]:
         """The next page of an origin's chain, after the receipt of that number.
 
         Only what the anchor knows: a receipt that was seen outside must never be remade differently.
         """
-        mark = self._anchor.read(origin)
+        head = self._anchor.read(origin)
         with self.database.read() as connection:
-            return rows.receipts(connection, origin, after, mark.number if mark else 0, PAGE)
+            return rows.receipts(connection, origin, after, head.number if head else 0, PAGE)
 
     def check(self) -> None:
         """Return if no origin's chain is behind its anchor; raise if one is. Run at the start."""
         with self.database.read() as connection:
             rows.refuse_copy(connection)
         for origin in sorted({*self._anchor.origins(), *self.origins()}):
-            mark = self._anchor.read(origin)
+            head = self._anchor.read(origin)
             with self.database.read() as connection:
-                rows.check_anchor(connection, origin, mark)
+                rows.check_anchor(connection, origin, head)
 
     def reset_anchors(self) -> list[str]:
         """Anchor every chain where it ends: for an operator who lost the anchor, not the ledger."""
@@ -330,12 +330,12 @@ class Ledger:
         self.database.insert_new(connection, rows.HEADS, [(origin, 0)])
         query = select(rows.HEADS.c.number).where(rows.HEADS.c.origin == origin).with_for_update()
         number = connection.execute(query).scalar_one()
-        mark = self._anchor.read(origin)
-        if number == 0 and mark is None:
+        head = self._anchor.read(origin)
+        if number == 0 and head is None:
             # Before the first receipt: from then on, a chain without an anchor has lost it.
             self._anchor.write(origin, ChainHead(0, rows.NOTHING))
         else:
-            rows.check_anchor(connection, origin, mark)
+            rows.check_anchor(connection, origin, head)
         last = rows.receipt_at(connection, origin, number) if number else None
         return ChainTransaction(connection, document, number, last, self._signer, self._clock)
 

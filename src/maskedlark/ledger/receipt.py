@@ -16,7 +16,7 @@ from maskedlark.dp.accountant import Charge
 from maskedlark.dp.sampling import Sampling
 from maskedlark.dp.session_charge import MAX_STEPS, ClosedSessionCharge, SessionCharge
 from maskedlark.errors import BadSignature, NotDeclared
-from maskedlark.ledger.budget import BUDGET, Cost, Entry, SessionRefund
+from maskedlark.ledger.budget import BUDGET, BudgetEntry, Cost, SessionRefund
 from maskedlark.ledger.errors import BadReceipt
 from maskedlark.ledger.wording import both
 from maskedlark.parameters.document import Origin
@@ -111,9 +111,9 @@ class ReleaseReceipt(_Placed):
     """The answer's noise, and what was charged: this many columns of this kind and noise."""
     balance: Balance
 
-    def entry(self) -> Entry:
+    def entry(self) -> BudgetEntry:
         """The equivalent budget entry."""
-        return Entry(self.tag, tuple(bytes.fromhex(dataset) for dataset in self.datasets), self.charge)
+        return BudgetEntry(self.tag, tuple(bytes.fromhex(dataset) for dataset in self.datasets), self.charge)
 
 
 class OpenedReceipt(_Placed):
@@ -135,15 +135,15 @@ class OpenedReceipt(_Placed):
     """None where labels were randomised in the browser: nothing is charged."""
     balance: Balance
 
-    def entry(self) -> Entry | None:
+    def entry(self) -> BudgetEntry | None:
         """The equivalent budget entry; None where nothing is charged."""
         if self.session_charge is None:
             return None
         datasets = tuple(bytes.fromhex(dataset) for dataset in self.datasets)
-        return Entry(self.tag, datasets, self.session_charge, bytes.fromhex(self.request))
+        return BudgetEntry(self.tag, datasets, self.session_charge, bytes.fromhex(self.request))
 
 
-class RefundBasis(Settings):
+class StillCharged(Settings):
     """What stays charged of a closed session."""
 
     steps: Annotated[int, Field(ge=0, le=MAX_STEPS)]
@@ -162,7 +162,7 @@ class ClosedReceipt(_Placed):
     """Over the claimed steps and the digests of their bodies, in order."""
     session_charge: SessionCharge | None
     """The charge at its opening."""
-    still_charged: RefundBasis | None
+    still_charged: StillCharged | None
     balance: Balance
 
     def entry(self) -> SessionRefund | None:

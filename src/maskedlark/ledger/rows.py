@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 
 from maskedlark.ledger import receipt
-from maskedlark.ledger.budget import Entry, SessionRefund
+from maskedlark.ledger.budget import BudgetEntry, SessionRefund
 from maskedlark.ledger.errors import AccountClosed, LedgerBehind, RequestIdReused
 from maskedlark.ledger.receipt import (
     CheckKeyReceipt,
@@ -66,19 +66,19 @@ class ChainHead(NamedTuple):
     digest: bytes
 
 
-def check_anchor(connection: sa.Connection, origin: str, mark: ChainHead | None) -> None:
+def check_anchor(connection: sa.Connection, origin: str, head: ChainHead | None) -> None:
     """Refuse a chain that lacks receipts that left, or whose anchor is missing."""
-    if mark is None and receipt_at(connection, origin, 1) is not None:
+    if head is None and receipt_at(connection, origin, 1) is not None:
         raise LedgerBehind(
             f"there are receipts for {origin}, but nothing says how far they got: put the anchor back. "
             "If it is lost and this ledger is surely the newest, run `maskedlark helper accept-ledger`; if "
             "the ledger is an old copy, `maskedlark helper recover`"
         )
-    if mark is None or mark.number == 0:
+    if head is None or head.number == 0:
         return
-    if digest_at(connection, origin, mark.number) != mark.digest:
+    if digest_at(connection, origin, head.number) != head.digest:
         raise LedgerBehind(
-            f"the ledger lacks receipt {mark.number} for {origin}, which was signed and may have left: it is "
+            f"the ledger lacks receipt {head.number} for {origin}, which was signed and may have left: it is "
             "an old copy. Put the newest one back, or run `maskedlark helper recover` with the receipts that "
             "were signed since; a budget is never reset"
         )
@@ -165,7 +165,7 @@ def check_key(connection: sa.Connection, document: Document) -> SignedReceipt | 
 
 def entries(
     connection: sa.Connection, document: Document, after: int, until: int
-) -> Iterator[Entry | SessionRefund]:
+) -> Iterator[BudgetEntry | SessionRefund]:
     """The releases and sessions under a document between two places of its origin's chain."""
     query = sa.select(RECEIPTS.c.receipt).where(
         RECEIPTS.c.origin == document.origin,

@@ -98,7 +98,7 @@ _FIND = (
     .where(_HERE)
 )
 _LOCK = _FIND.with_for_update(of=_SESSIONS)
-_TAKE = (
+_ASSIGN = (
     sa.update(_SESSIONS)
     .where(_HERE)
     .values(used=sa.bindparam("used_now"), taken=sa.bindparam("taken_now"), digest=sa.bindparam("digest_now"))
@@ -119,13 +119,13 @@ def body(connection: sa.Connection, origin: str, session: bytes) -> bytes:
     return bytes(connection.execute(query, {"of": origin, "named": session}).scalar_one())
 
 
-def take_step(
+def assign_step(
     connection: sa.Connection, origin: str, session: bytes, stored: StoredSession, body: bytes
 ) -> None:
     """Assign the next step to this body for good. Under the session's lock."""
     digest = hashlib.sha256(stored.digest + stored.used.to_bytes(8, "big") + body).digest()
     now = {"used_now": stored.used + 1, "taken_now": body, "digest_now": digest}
-    connection.execute(_TAKE, {"of": origin, "named": session, **now})
+    connection.execute(_ASSIGN, {"of": origin, "named": session, **now})
 
 
 def close(connection: sa.Connection, origin: str, session: bytes, number: int) -> None:

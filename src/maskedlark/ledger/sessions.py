@@ -25,7 +25,7 @@ from maskedlark.ledger.errors import (
     StepTaken,
 )
 from maskedlark.ledger.ledger import ChainTransaction, Ledger
-from maskedlark.ledger.receipt import Balance, ClosedReceipt, OpenedReceipt, RefundBasis, SignedReceipt
+from maskedlark.ledger.receipt import Balance, ClosedReceipt, OpenedReceipt, SignedReceipt, StillCharged
 from maskedlark.ledger.session_rows import LOST, StoredSession
 from maskedlark.parameters.document import Document
 
@@ -84,7 +84,7 @@ class Sessions:
             if stored.seed is None:
                 raise AnswerLost(f"the datasets of session {session.hex()} are gone, and its noise with them")
             if _is_next(stored, step, body):
-                session_rows.take_step(connection, origin, session, stored, body)
+                session_rows.assign_step(connection, origin, session, stored, body)
         return noise_seed(mechanisms.root(stored.seed, shared), step, body)
 
     def close(self, document: Document, session: bytes) -> SignedReceipt:
@@ -103,12 +103,12 @@ class Sessions:
                 signed = self._close(chain, opened, stored, kept)
             else:
                 before = rows.receipt_at(chain.connection, origin, stored.closed)
-                assert before is not None, "a closing receipt is written with its mark"
+                assert before is not None, "a closing receipt is written with its session"
                 signed = before
         self._ledger.advance_anchor(origin, signed)
         return signed
 
-    def _kept(self, origin: str, session: bytes) -> RefundBasis | None:
+    def _kept(self, origin: str, session: bytes) -> StillCharged | None:
         """What would stay charged if it closed now. Outside the transaction: figures are slow."""
         session_now = self.find(origin, session)
         opened = session_now.opened
@@ -116,18 +116,18 @@ class Sessions:
             return None
         closed = sampling.closed(opened.sampling, opened.session_charge, session_now.used)
         adserver_epsilon(closed), coalition_epsilon(closed)
-        return RefundBasis(steps=closed.steps, batches=closed.batches)
+        return StillCharged(steps=closed.steps, batches=closed.batches)
 
     def _close(
-        self, chain: ChainTransaction, opened: OpenedReceipt, stored: StoredSession, kept: RefundBasis | None
+        self, chain: ChainTransaction, opened: OpenedReceipt, stored: StoredSession, kept: StillCharged | None
     ) -> SignedReceipt:
         session, closing = bytes.fromhex(opened.request), None
         if opened.session_charge is not None and kept is not None:
-            course = opened.session_charge
-            if kept.steps != course.kept(opened.sampling.uses(stored.used)):
+            charge = opened.session_charge
+            if kept.steps != charge.kept(opened.sampling.uses(stored.used)):
                 # A step of a later quarter was claimed meanwhile: nothing is refunded.
-                kept = RefundBasis(steps=course.steps, batches=course.batches)
-            closing = SessionRefund(session, ClosedSessionCharge(course, kept.steps, kept.batches))
+                kept = StillCharged(steps=charge.steps, batches=charge.batches)
+            closing = SessionRefund(session, ClosedSessionCharge(charge, kept.steps, kept.batches))
         made = ClosedReceipt(
             **chain.place(),
             request=opened.request,

@@ -9,7 +9,7 @@ from maskedlark.clock import Clock
 from maskedlark.parameter_service.publisher import Pinned, Publisher
 from maskedlark.parameter_service.store import Store
 from maskedlark.parameters import chain
-from maskedlark.web import answers, health, metrics
+from maskedlark.web import error_responses, health, metrics
 from maskedlark.web.metrics import LazyGauge
 from maskedlark.web.remote import API
 from maskedlark.wire.keys import KEYS_TYPE
@@ -21,7 +21,7 @@ JSON = "application/json"
 _CHANGES = {"cache-control": "no-store"}
 _NEVER_CHANGES = {"cache-control": "public, max-age=31536000, immutable"}
 
-Body = Annotated[bytes, Depends(answers.read_body)]
+Body = Annotated[bytes, Depends(error_responses.read_body)]
 Origin = Annotated[str, Path(max_length=MAX_ORIGIN, pattern=r"^[a-z0-9.:-]+$")]
 Version = Annotated[int, Path(ge=1, le=1 << 31)]
 Digest = Annotated[str, Path(pattern=r"^[0-9a-f]{64}$")]
@@ -32,7 +32,7 @@ After = Annotated[int, Query(ge=0, le=1 << 31)]
 def create_app(store: Store, service_key: SigningKey, clock: Clock, pinned: Pinned) -> FastAPI:
     """The service, over a store that the caller opens and closes. Run by the operator."""
     app = FastAPI(title="maskedlark parameter service", version="2", docs_url=None, redoc_url=None)
-    answers.install(app)
+    error_responses.install(app)
     registry = metrics.install(app, "parameters")
     published = "Documents and key configurations."  # All of them are public.
     LazyGauge("maskedlark_published", published, ("kind",), store.counts, registry)
@@ -45,7 +45,7 @@ def create_app(store: Store, service_key: SigningKey, clock: Clock, pinned: Pinn
 def _router(store: Store, publisher: Publisher) -> APIRouter:
     router = APIRouter()
 
-    @router.post("/documents", openapi_extra=answers.taking(JSON))
+    @router.post("/documents", openapi_extra=error_responses.taking(JSON))
     def publish(body: Body) -> Response:
         """Publish a signed document: 201 if it is new, 200 if it was there."""
         stored, added = publisher.publish(chain.decode(body))
@@ -75,7 +75,7 @@ def _router(store: Store, publisher: Publisher) -> APIRouter:
         with store.reading() as view:
             return Response(view.version(origin, version).encode(), 200, _NEVER_CHANGES, JSON)
 
-    @router.post("/keys", openapi_extra=answers.taking(KEYS_TYPE))
+    @router.post("/keys", openapi_extra=error_responses.taking(KEYS_TYPE))
     def publish_keys(helper: Helper, body: Body) -> Response:
         """Publish a helper's signed key configuration: 201 if it is new, 200 if it was there."""
         added = publisher.publish_keys(helper, body)

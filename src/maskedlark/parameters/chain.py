@@ -57,17 +57,17 @@ class Signed:
     def open(self, document_key: VerifyingKey) -> Document:
         """The document, if its origin signed it with this key. Run by everyone."""
         document_key.verify(ORIGIN_LABEL, self.body, self.origin_signature)
-        found = document.decode(self.body)
-        _refuse_request_key(found, document_key)
-        return found
+        declared = document.decode(self.body)
+        _refuse_request_key(declared, document_key)
+        return declared
 
     def names(self) -> tuple[str, int]:
         """The claimed origin and version, decoded cheaply to find the key to verify with."""
         try:
-            found = _Names.model_validate_json(self.body)
+            names = _Names.model_validate_json(self.body)
         except ValidationError:
             raise InvalidDocument("a document is JSON, with its origin and version") from None
-        return found.origin, found.version
+        return names.origin, names.version
 
     def claimed(self) -> Document:
         """The document, unverified. Decoding is costly: for one's own, or what was verified before."""
@@ -107,9 +107,9 @@ def sign(drafted: Document, document_key: SigningKey) -> Signed:
     return Signed(body, document_key.sign(ORIGIN_LABEL, body))
 
 
-def _refuse_request_key(found: Document, signer: VerifyingKey) -> None:
+def _refuse_request_key(declared: Document, signer: VerifyingKey) -> None:
     """Refuse a signer that is online, whatever the previous document says."""
-    if signer.public.hex() == found.request_key:
+    if signer.public.hex() == declared.request_key:
         raise BadSignature("this is the request key, which signs no documents: sign with the document key")
 
 
@@ -134,22 +134,22 @@ def _refuse_older(body: bytes) -> None:
 def follow(signed: Signed, before: Document | None, pinned: VerifyingKey) -> Document:
     """The document, if it is the next one of its chain. Run by the service before it publishes."""
     key = pinned if before is None else VerifyingKey(bytes.fromhex(before.document_key))
-    found = signed.open(key)
+    declared = signed.open(key)
     if before is None:
-        if found.version != 1:
-            raise BrokenChain(f"the first document of {found.origin} is version 1, not {found.version}")
-        return found
-    if found.origin != before.origin:
-        raise BrokenChain(f"a document of {found.origin} in the chain of {before.origin}")
-    if found.version <= before.version:
+        if declared.version != 1:
+            raise BrokenChain(f"the first document of {declared.origin} is version 1, not {declared.version}")
+        return declared
+    if declared.origin != before.origin:
+        raise BrokenChain(f"a document of {declared.origin} in the chain of {before.origin}")
+    if declared.version <= before.version:
         raise RolledBack(
-            f"version {found.version} of {found.origin}; version {before.version} is published already"
+            f"version {declared.version} of {declared.origin}; version {before.version} is published already"
         )
-    if found.version > before.version + 1 or found.previous != before.digest.hex():
+    if declared.version > before.version + 1 or declared.previous != before.digest.hex():
         raise BrokenChain(
-            f"version {found.version} does not follow version {before.version} of {found.origin}"
+            f"version {declared.version} does not follow version {before.version} of {declared.origin}"
         )
-    return found
+    return declared
 
 
 def verify(

@@ -235,11 +235,11 @@ class Document(Canonical):
 
     def trained(self, tag: str) -> TrainedModel:
         """One model's settings."""
-        found = [model for model in self.models if model.tag == tag]
-        if not found:
+        models = [model for model in self.models if model.tag == tag]
+        if not models:
             declared = did_you_mean(tag, [model.tag for model in self.models], "the document declares")
             raise NotDeclared(f"no model {tag!r}; {declared}")
-        return found[0]
+        return models[0]
 
     def mechanism(self, function: str) -> Mechanism:
         """How noise is drawn for a function. Raises, before anything is charged, if that is not declared."""

@@ -74,9 +74,9 @@ def verdict(own: Checks, others: Sequence[Checks]) -> Verdict:
     for other in others:
         there, rows = _rows_of(own.ids, other.ids)
         everywhere &= there
-        found = np.zeros_like(own.numbers)
-        found[there] = other.numbers[rows[there]]
-        numbers.append(found)
+        theirs = np.zeros_like(own.numbers)
+        theirs[there] = other.numbers[rows[there]]
+        numbers.append(theirs)
     holds = validity.valid(numbers)
     return Verdict(everywhere & holds, everywhere & ~holds)
 

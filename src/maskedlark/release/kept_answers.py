@@ -44,11 +44,11 @@ class KeptAnswers:
                 stack.enter_context(file_lock.held(self._locks / f"answers-{lock}"))
             except OSError as error:
                 raise _unavailable() from error
-            found = self._reserve(f"{_WRITING}{lock}-", _HEAD.size + size)
+            reserved = self._reserve(f"{_WRITING}{lock}-", _HEAD.size + size)
             try:
-                yield found
+                yield reserved
             finally:
-                found.unlink(missing_ok=True)  # If it was not filled.
+                reserved.unlink(missing_ok=True)  # If it was not filled.
 
     def read(self, origin: str, request: bytes, asked: bytes) -> bytes | None:
         """The kept answer, if it is to this request; `asked` is a digest."""
@@ -77,7 +77,13 @@ class KeptAnswers:
 
     def remove(self, origin: str, request: bytes) -> None:
         """Remove a closed session's answer: nothing of it is answered again."""
-        (self._folder / _name(origin, request)).unlink(missing_ok=True)
+        name = _name(origin, request)
+        try:
+            # Not before a step that is being computed has kept its own.
+            with file_lock.held(self._locks / f"answers-{name[:2]}"):
+                (self._folder / name).unlink(missing_ok=True)
+        except OSError as error:
+            raise _unavailable() from error
 
     def expire(self, now: int) -> None:
         """Remove expired answers. Run at the start, and every hour."""

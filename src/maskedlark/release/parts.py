@@ -7,6 +7,7 @@ public, in every shard; those that do not count have shares of 0.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +20,9 @@ from maskedlark.randomness import Randomness
 from maskedlark.release.shards import Shard, ShardRows
 from maskedlark.wire.steps import Ranges
 
-# All steps of an epoch share its order; all steps of a session share the held-out records.
+T = TypeVar("T", bound=np.generic)
+_BLOCK = 1 << 18
+# All steps of an epoch share its parts; all steps of a session share the held-out records.
 _partition = lru_cache(maxsize=4)(batches.partition)
 _held_out = lru_cache(maxsize=16)(batches.held_out)
 
@@ -45,20 +48,24 @@ class Work:
         ends = np.cumsum([0, *map(len, self.rows)])
         for place, (rows, shards) in enumerate(zip(self.rows, datasets, strict=True)):
             counted = self.counted[ends[place] : ends[place + 1]]
-            order = np.argsort(rows, kind="stable")
-            pieces += self._of_dataset(rows[order], counted[order], shards, rng)
+            # Whether they are in order follows from the kind of sampling.
+            if (rows[1:] < rows[:-1]).any():
+                order = np.argsort(rows, kind="stable")
+                pieces += self._of_dataset(rows[order], counted[order], shards, rng)
+            else:
+                pieces += self._of_dataset(rows, counted, shards, rng)
         return pieces
 
     def _of_dataset(
         self, rows: Rows, counted: NDArray[np.bool_], shards: Sequence[Shard], rng: Randomness
     ) -> Iterator[ShardRows]:
-        if self.rate is not None:
-            rows, counted = rows[counted], counted[counted]
-        starts = np.cumsum([0, *map(len, shards)])
+        # Of the rows' own type: else all rows would be converted.
+        starts = np.cumsum([0, *map(len, shards)]).astype(rows.dtype)
         cuts = np.searchsorted(rows, starts)
         for shard, start, low, high in zip(shards, starts, cuts, cuts[1:], strict=False):
             own, counts, size = rows[low:high] - start, counted[low:high], len(shard)
             if self.rate is not None:
+                own = own[counts]
                 # All rows together are of a public number too.
                 room = min(batches.room(self.rate, size), len(self.counted))
                 own, counts = _padded(own, size, room, rng)
@@ -70,7 +77,7 @@ def of_part(part: Part, seeds: Sequence[bytes], tag: str, sizes: Sequence[int]) 
     draws = []
     for seed, size in zip(seeds, sizes, strict=True):
         out = _held_out(seed, tag, part.held_out, size)
-        draws.append(Draw(np.arange(size), out if part.which == "held_out" else ~out))
+        draws.append(Draw(batches.places(size), out if part.which == "held_out" else ~out))
     return _filled(draws, batches.room(part.share, sum(sizes)), part.share)
 
 
@@ -78,7 +85,7 @@ class Batches:
     """The batches of one session's steps. One thread at a time uses it.
 
     A record is left out of all batches beyond those that its session's charge states. That depends on the
-    seed alone, and hardly ever happens (`session_charge.announced`).
+    seed alone, and hardly ever happens (`session_charge.batch_bound`).
     """
 
     def __init__(
@@ -103,7 +110,7 @@ class Batches:
         out = self._sampling.held_out
         if out:
             drawn = [
-                Draw(each.rows, each.taken & ~_held_out(seed, self._tag, out, size)[each.rows])
+                Draw(each.rows, each.taken & ~_at(_held_out(seed, self._tag, out, size), each.rows))
                 for each, seed, size in zip(drawn, self._seeds, self._sizes, strict=True)
             ]
         if self._sampling.kind == "chosen":
@@ -123,10 +130,11 @@ class Batches:
         while self._next <= step:
             drawn, most = self._drawn(self._next), self._most(self._next)
             for seen, each in zip(self._seen, drawn, strict=True):
-                seen[each.rows] += each.taken  # All of them: time must not reveal how many are in the batch.
+                # All of them: time must not reveal how many are in the batch.
+                seen[... if len(each.rows) == len(seen) else each.rows] += each.taken
             self._next += 1
         return [
-            Draw(each.rows, each.taken & (seen[each.rows] <= most))
+            Draw(each.rows, each.taken & (_at(seen, each.rows) <= most))
             for seen, each in zip(self._seen, drawn, strict=True)
         ]
 
@@ -139,7 +147,8 @@ class Batches:
             return batches.poisson(seed, self._tag, first + step, sampling.rate, size)
         if sampling.batches is not None:
             place = step % sampling.batches
-            rows = _partition(seed, self._tag, first + step - place, sampling.batches, size)[place]
+            own = _partition(seed, self._tag, first + step - place, sampling.batches, size) == place
+            rows = np.flatnonzero(own).astype(np.int32)
             return Draw(rows, np.ones(len(rows), np.bool_))
         return batches.everybody(size)
 
@@ -149,7 +158,7 @@ class Batches:
         for start, stop in chosen:
             named[start:stop] = True
         ends = np.cumsum([0, *self._sizes])
-        wanted = [named[ends[place] + each.rows] for place, each in enumerate(drawn)]
+        wanted = [named[slice(*ends[place : place + 2])][each.rows] for place, each in enumerate(drawn)]
         return [Draw(each.rows[own], each.taken[own]) for each, own in zip(drawn, wanted, strict=True)]
 
     def _room(self, drawn: Sequence[Draw]) -> tuple[int, float | None]:
@@ -161,21 +170,33 @@ class Batches:
 
 
 def forget() -> None:
-    """Drop drawn orders, which hold seeds. Run by a helper, every hour."""
+    """Drop what was drawn, which hold seeds. Run by a helper, every hour."""
     _partition.cache_clear()
     _held_out.cache_clear()
 
 
 def _filled(drawn: Sequence[Draw], most: int, rate: float | None) -> Work:
     """`most` rows in all, taken ones first: a surplus is rare, and every helper leaves it out alike."""
-    taken = np.concatenate([each.taken for each in drawn])
-    order = np.sort(np.argsort(~taken, kind="stable")[:most])
-    ends = np.cumsum([0, *(len(each.rows) for each in drawn)])
-    cuts = np.searchsorted(order, ends)
-    rows = tuple(
-        each.rows[order[cuts[place] : cuts[place + 1]] - ends[place]] for place, each in enumerate(drawn)
-    )
-    return Work(rows, taken[order], rate)
+    left = min(most, sum(np.count_nonzero(each.taken) for each in drawn))
+    others, every = most - left, sum(len(each.rows) for each in drawn)
+    rows, counted = [], []
+    for each in drawn:
+        kept = np.empty(len(each.rows), np.bool_)
+        for start in range(0, len(kept), _BLOCK):
+            taken = each.taken[start : start + _BLOCK]
+            # The same work for every block, whoever is in it.
+            first = np.cumsum(taken, dtype=np.int32)
+            rest = np.arange(1, len(taken) + 1) - first
+            kept[start : start + _BLOCK] = np.where(taken, first <= left, rest <= others)
+            left, others = left - int(first[-1]), others - int(rest[-1])
+        rows.append(each.rows if most >= every else each.rows[kept])
+        counted.append(each.taken[kept])
+    return Work(tuple(rows), np.concatenate(counted), rate)
+
+
+def _at(values: NDArray[T], rows: Rows) -> NDArray[T]:
+    """Values of some rows; if these are all, they are in order, and nothing is copied."""
+    return values if len(rows) == len(values) else values[rows]
 
 
 def _padded(rows: Rows, size: int, room: int, rng: Randomness) -> tuple[Rows, NDArray[np.bool_]]:
@@ -183,9 +204,9 @@ def _padded(rows: Rows, size: int, room: int, rng: Randomness) -> tuple[Rows, ND
     if room >= size:
         counted = np.zeros(size, np.bool_)
         counted[rows] = True
-        return np.arange(size), counted
+        return batches.places(size), counted
     # Random ones: reading the same row again and again would take less time than reading the batch.
-    padding = rng.below(size, max(0, room - len(rows))).astype(np.intp)
+    padding = rng.below(size, max(0, room - len(rows))).astype(np.int32)
     every, counted = np.concatenate([rows, padding]), np.arange(max(room, len(rows))) < len(rows)
     order = np.argsort(every, kind="stable")
     return every[order], counted[order]

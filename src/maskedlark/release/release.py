@@ -20,7 +20,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from maskedlark.core import batches, field
+from maskedlark.core import field
 from maskedlark.core.field import FieldArray
 from maskedlark.dp import mechanisms, sampling
 from maskedlark.dp.accountant import Charge
@@ -38,10 +38,11 @@ from maskedlark.randomness import Randomness
 from maskedlark.release import messages, parts, shards, zero_sum
 from maskedlark.release.checks import Dataset, Scope, Seeds, check_answer, check_range, max_bytes
 from maskedlark.release.errors import OtherPurpose, UnknownFunction
+from maskedlark.release.job import Job, batch_engine, query_rows
 from maskedlark.release.kept_answers import KeptAnswers
 from maskedlark.release.messages import Answer, AnswerTable, Request, SessionRequest
 from maskedlark.release.session import Session, batches_of, body_digest
-from maskedlark.release.shards import Computation, Engine, ShardRows
+from maskedlark.release.shards import Computation, Engine
 from maskedlark.wire.steps import Ranges
 
 MAX_SESSIONS = 64
@@ -82,29 +83,6 @@ class Explained:
     query: CheckedQuery
     cost: Cost
     noise_that_fits: float | None
-
-
-@dataclass(frozen=True, repr=False)
-class _Job:
-    """A query or a step that passed every check: everything in which the two differ."""
-
-    origin: str
-    request: bytes
-    """The query's id, or the session's."""
-    asked: bytes
-    """A digest of the request, by which a kept answer is found again."""
-    scope: Scope
-    query: Query
-    noise: float | None
-    is_hidden: bool
-    """Whether the ad server does not know which records are used."""
-    charge: Callable[[], Callable[[int, int], bytes]]
-    """Durably charge it, or claim the step. Returns the seed of the noise by table and column."""
-    computation: Computation
-    rows: Callable[[], Sequence[ShardRows]]
-    """What of every shard it is computed over."""
-    mask_context: Callable[[Sequence[FieldArray]], Sequence[bytes | Sequence[bytes]]]
-    """What the masks on these columns are bound to, besides the seeds."""
 
 
 class Release:
@@ -154,7 +132,7 @@ class Release:
             return scope.document.digest, scope.digests, charge.request_digest, computed, shape.encode()
 
         tables = self._run(
-            _Job(
+            Job(
                 origin,
                 charge.request,
                 charge.request_digest,
@@ -164,7 +142,7 @@ class Release:
                 query.part is not None,
                 charged,
                 Computation(query),
-                lambda: _rows(query, scope, seeds, self._rng),
+                lambda: query_rows(query, scope, seeds, self._rng),
                 mask_context,
             )
         )
@@ -185,7 +163,7 @@ class Release:
         check_range(scope.document, request.function, column, request.noise, most, growth)
         digest, seeds = body_digest(body, chosen), scope.seeds
 
-        def taken() -> Callable[[int, int], bytes]:
+        def claimed() -> Callable[[int, int], bytes]:
             seed = self._sessions.claim_step(origin, session_id, step, digest, session.engine, seeds)
             return lambda *_: seed
 
@@ -203,7 +181,7 @@ class Release:
             )
 
         (table,) = self._run(
-            _Job(
+            Job(
                 origin,
                 session_id,
                 hashlib.sha256(step.to_bytes(8, "big") + digest).digest(),
@@ -211,7 +189,7 @@ class Release:
                 query,
                 request.noise,
                 True,
-                taken,
+                claimed,
                 session.computation(query),
                 lambda: session.work(step, chosen).cut(scope.shards(request.tag), self._rng),
                 mask_context,
@@ -219,7 +197,7 @@ class Release:
         )
         return table.columns[0].ravel()
 
-    def _run(self, job: _Job) -> list[AnswerTable]:
+    def _run(self, job: Job) -> list[AnswerTable]:
         """The pipeline: charge, compute, drop below k, noise, mask. Over hidden records it computes once."""
         if not job.is_hidden:
             # Charge first: a crash after this line wastes budget, but never hides a release.
@@ -233,10 +211,11 @@ class Release:
             self._kept.write(room, job.origin, job.request, job.asked, flat, job.scope.expires)
         return tables
 
-    def _compute(self, job: _Job, seed_of: Callable[[int, int], bytes]) -> list[AnswerTable]:
+    def _compute(self, job: Job, seed_of: Callable[[int, int], bytes]) -> list[AnswerTable]:
         document = job.scope.document
         computation = replace(job.computation, device=self._device)
-        partials = shards.compute(self._engine, computation, job.rows())
+        compute = shards.compute if job.is_hidden else shards.compute_counted
+        partials = compute(self._engine, computation, job.rows())
         shares = job.query.tables(partials, document.k)
         tables = list(_noised(job, shares, seed_of))
         columns = [column for table in tables for column in table.columns]
@@ -261,7 +240,7 @@ class Release:
         if query.part is not None:
             if any(schema.by for schema in query.schemas):
                 raise BadArguments("a part that is hidden has no groups: which of them are there would tell")
-            records, computed = int(everybody * query.part.share), _drawn(function)
+            records, computed = int(everybody * query.part.share), batch_engine(function)
         scope.check_noise(request.noise)
         # Not by how many records pass a filter: a refusal costs nothing, and would tell counts below k.
         scope.check_size(records, 0 if query.may_lack_rows else records)
@@ -280,7 +259,7 @@ class Release:
             bytes.fromhex(request.id),
             hashlib.sha256(body).digest(),
             request.function,
-            _drawn(function),
+            batch_engine(function),
             request.tag,
             scope.digests,
             _session_charge(request, scope),
@@ -327,15 +306,15 @@ class Release:
         request = SessionRequest.decode(stored.body)
         scope = self._scope(origin, request)
         function = self._function(scope, SteppedFunction)  # type: ignore[type-abstract]
-        course = stored.opened.session_charge
+        charge = stored.opened.session_charge
         return Session(
             request,
             hashlib.sha256(stored.body).digest(),
             scope,
             function.begin(scope.document, request.tag, request.arguments),
-            batches_of(request, course, scope.seeds, scope.sizes(request.tag)),
-            _drawn(function),
-            engine(course, _drawn(function)),
+            batches_of(request, charge, scope.seeds, scope.sizes(request.tag)),
+            batch_engine(function),
+            engine(charge, batch_engine(function)),
         )
 
     def _scope(self, origin: str, request: Request | SessionRequest) -> Scope:
@@ -368,24 +347,7 @@ def _session_charge(request: SessionRequest, scope: Scope) -> SessionCharge | No
     return sampling.session_charge(request.sampling, *law, records=records, k=document.k)
 
 
-def _rows(query: Query, scope: Scope, seeds: Sequence[bytes], rng: Randomness) -> list[ShardRows]:
-    """All records of a query; for a part, a public number of rows, of which only the part counts."""
-    datasets, part, tag = scope.shards(query.tag), query.part, query.tag
-    if part is None:
-        return [ShardRows(shard) for each in datasets for shard in each]
-    assert tag is not None, "only models have parts"
-    work = parts.of_part(part, seeds, tag, scope.sizes(tag)).at_least(scope.document.k)
-    return work.cut(datasets, rng)
-
-
-def _drawn(function: AnyFunction) -> str:
-    """What the same share of a batch or part is computed with."""
-    return f"{function.engine}, batches {batches.VERSION}"
-
-
-def _noised(
-    job: _Job, tables: Sequence[Table], seed_of: Callable[[int, int], bytes]
-) -> Iterator[AnswerTable]:
+def _noised(job: Job, tables: Sequence[Table], seed_of: Callable[[int, int], bytes]) -> Iterator[AnswerTable]:
     """The tables without rows below k or too large, every column with its own noise."""
     for number, (schema, table) in enumerate(zip(job.query.schemas, tables, strict=True)):
         # Over hidden records every row is returned; below k they were already zeroed.
@@ -397,10 +359,10 @@ def _noised(
             assert share.shape == (len(table.rows), column.width), "a function returns what it planned"
             assert len(table.rows) == 1 or not job.is_hidden, "whether a row is there would tell"
             columns.append(_with_noise(job, column, share[kept], seed_of(number, place)))
-        yield AnswerTable(list(table.taken(kept).rows), columns)
+        yield AnswerTable(list(table.select_rows(kept).rows), columns)
 
 
-def _with_noise(job: _Job, column: Column, share: FieldArray, seed: bytes) -> FieldArray:
+def _with_noise(job: Job, column: Column, share: FieldArray, seed: bytes) -> FieldArray:
     if job.noise is None:
         return share
     kind = job.scope.mechanism.kind

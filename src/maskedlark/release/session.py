@@ -64,16 +64,16 @@ class Session:
 
 
 def batches_of(
-    request: SessionRequest, course: SessionCharge | None, seeds: Sequence[bytes], sizes: Sequence[int]
+    request: SessionRequest, charge: SessionCharge | None, seeds: Sequence[bytes], sizes: Sequence[int]
 ) -> Batches:
     """The batches of a session. `sizes`: records of the model, by dataset. Run by helpers."""
 
     def most(step: int) -> int:
-        assert course is not None
-        allowed = sampling.max_batches(request.sampling, course, request.sampling.uses(step + 1))
-        return min(course.batches, allowed)
+        assert charge is not None
+        allowed = sampling.max_batches(request.sampling, charge, request.sampling.uses(step + 1))
+        return min(charge.batches, allowed)
 
-    limit = None if course is None else most
+    limit = None if charge is None else most
     return Batches(request.sampling, request.tag, seeds, request.slots, sizes, limit)
 
 

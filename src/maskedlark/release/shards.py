@@ -4,6 +4,7 @@ A sum over records can be cut anywhere, and its bits stay the same. Which record
 the ad server: then every shard is visited, and work of a public size is done in each, whoever is in it.
 """
 
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
@@ -16,10 +17,15 @@ from maskedlark.core.records import Records, TrainingRecords
 from maskedlark.functions.function import Partial, Query
 from maskedlark.parameters import randomised
 from maskedlark.parameters.settings import TrainedModel
+from maskedlark.release.under_way import UNDER_WAY
 
 C = TypeVar("C")
 T = TypeVar("T")
 R = TypeVar("R")
+_CPU = "cpu"
+"""Where no copy is kept: only what is computed over is made unbiased."""
+ROUNDS, PIECE = 16, 8
+"""In how many rounds a query is computed at most, and of how many shards for each worker at least."""
 
 
 class Shard(Protocol):
@@ -65,6 +71,21 @@ def compute(engine: Engine, computation: Computation, rows: Sequence[ShardRows])
     return engine.map(over, computation, [rows[place :: engine.workers] for place in busy])
 
 
+def compute_counted(engine: Engine, computation: Computation, rows: Sequence[ShardRows]) -> list[Partial]:
+    """The same in rounds that are counted, for what may take long. The rounds follow from how many shards."""
+    rounds = max(1, min(ROUNDS, len(rows) // (engine.workers * PIECE)))
+    # A multiple of the workers: each has the same shards as in `compute`.
+    each = engine.workers * -(-len(rows) // (engine.workers * rounds))
+    found: list[Partial] = []
+    with UNDER_WAY.counted("query", len(rows)) as progress:
+        for start in range(0, len(rows), each or 1):
+            if start:  # Not all rounds' answers at once: each may have a million rows.
+                found = [computation.query.combined(found)]
+            found += compute(engine, computation, rows[start : start + each])
+            progress(min(start + each, len(rows)))
+    return found
+
+
 def over(computation: Computation, rows: Sequence[ShardRows]) -> Partial:
     """What some shards add. Run by a worker."""
     total = _over(computation, rows[0])
@@ -78,7 +99,22 @@ def _over(computation: Computation, own: ShardRows) -> Partial:
     if own.counted is None:
         return query.over(records, device)
     assert isinstance(records, TrainingRecords), "only records to train have parts"
+    rows = None if own.rows is None else own.rows.astype(np.intp)
     if computation.randomised is None:
-        return query.over_rows(records, own.rows, own.counted, device)
-    batch = randomised.unbiased(records.taken(own.rows), *computation.randomised)
-    return query.over(batch.only(own.counted), device)
+        return query.over_rows(records, rows, own.counted, device)
+    if device != _CPU:
+        return query.over_rows(_unbiased(records, *computation.randomised), rows, own.counted, device)
+    batch = randomised.unbiased(records.select_rows(rows), *computation.randomised)
+    return query.over(batch.zero_others(own.counted), device)
+
+
+_UNBIASED: dict[tuple[int, TrainedModel, int], TrainingRecords] = {}
+
+
+def _unbiased(records: TrainingRecords, declared: TrainedModel, helpers: int) -> TrainingRecords:
+    """All of a shard, kept while the shard is: a device keeps its copy of it that long."""
+    name = id(records), declared, helpers
+    if (made := _UNBIASED.get(name)) is None:
+        made = _UNBIASED[name] = randomised.unbiased(records, declared, helpers)
+        weakref.finalize(records, _UNBIASED.pop, name, None)
+    return made

@@ -16,12 +16,12 @@ from typing import Annotated, Literal, NamedTuple
 from pydantic import Field, StringConstraints, ValidationError
 
 from maskedlark.core.batches import SEED_BYTES
-from maskedlark.errors import CannotOpen
 from maskedlark.ledger.errors import BadReceipt
 from maskedlark.ledger.receipt import OfHelper, SignedCertificate
 from maskedlark.parameters.document import Document, Origin
 from maskedlark.parameters.settings import Name, Seconds
 from maskedlark.release.errors import BadCheckKey, BadSeed
+from maskedlark.wire.errors import CannotOpen
 from maskedlark.wire.hpke import OVERHEAD, OpeningKey, SealingKey
 from maskedlark.wire.message import Encoded, Hex16, Hex32, Hex64, Settings
 from maskedlark.wire.signatures import SigningKey, VerifyingKey
@@ -128,12 +128,12 @@ def unseal(
         raise kind.error(f"the {kind.name} is for another {kind.of}: relay the one that was made for this")
     if helper not in message.sealed or set(message.sealed) != {each.name for each in document.helpers}:
         raise kind.error(f"the {kind.name} is not for all helpers of the document, and no others")
-    found = message.sealed[helper]
-    key = keys.get(bytes.fromhex(found.key))
+    own = message.sealed[helper]
+    key = keys.get(bytes.fromhex(own.key))
     if key is None:
         raise kind.error(f"the {kind.name} is sealed to a key that is gone: {kind.if_gone}")
     try:
-        return key.open(bytes.fromhex(found.seed), _info(document, dataset, helper, key.sealing))
+        return key.open(bytes.fromhex(own.seed), _info(document, dataset, helper, key.sealing))
     except CannotOpen:
         raise kind.error(
             f"the {kind.name} does not open: it was not sealed to {helper} for this {kind.of}"
@@ -156,13 +156,13 @@ def _verified(signed: SignedSeed, document: Document, kind: _Kind) -> SeedMessag
 
 def _decode(data: bytes, kind: _Kind) -> SignedSeed:
     try:
-        found = SignedSeed.model_validate_json(data)
+        decoded = SignedSeed.model_validate_json(data)
     except ValidationError:
         raise kind.error(f"no signed {kind.name}") from None
     # Only one form: a relay must not be able to make two messages of one.
-    if found.encode() != data:
+    if decoded.encode() != data:
         raise kind.error(f"a signed {kind.name} that is not in its one form: relay it as it came")
-    return found
+    return decoded
 
 
 def _info(document: Document, dataset: bytes | None, helper: str, key: SealingKey) -> bytes:

@@ -27,22 +27,22 @@ def key(seeds: Sequence[bytes], *bound: bytes | Sequence[bytes]) -> bytes:
 
     `seeds`: of all its datasets, in order. One key for all: masks of two datasets are never added.
     """
-    found = hashlib.sha256(_KEY)
+    digest = hashlib.sha256(_KEY)
     for part in (seeds, *bound):
-        found.update(_framed(part) if isinstance(part, bytes) else _framed(b"".join(map(_framed, part))))
-    return found.digest()
+        digest.update(_framed(part) if isinstance(part, bytes) else _framed(b"".join(map(_framed, part))))
+    return digest.digest()
 
 
 def masked(answer: FieldArray, of: bytes, place: int, helpers: int) -> FieldArray:
     """An answer plus this helper's mask. Helper i adds mask i, helper 0 subtracts them all."""
     masks = [Mask(of, place)] if place else [Mask(of, other) for other in range(1, helpers)]
-    change, found = field.add if place else field.subtract, np.empty_like(answer)
+    change, masked_answer = field.add if place else field.subtract, np.empty_like(answer)
     for start in range(0, len(answer), _BLOCK):
         part = answer[start : start + _BLOCK]
         for mask in masks:
-            part = change(part, mask.take(len(part)))
-        found[start : start + _BLOCK] = part
-    return found
+            part = change(part, mask.next(len(part)))
+        masked_answer[start : start + _BLOCK] = part
+    return masked_answer
 
 
 class Mask:
@@ -52,13 +52,13 @@ class Mask:
         own = hashlib.sha256(_STREAM + of + place.to_bytes(2, "big")).digest()
         self._stream = Cipher(AES(own), CTR(bytes(16))).encryptor()
 
-    def take(self, count: int) -> FieldArray:
+    def next(self, count: int) -> FieldArray:
         """The next numbers."""
         words = np.frombuffer(self._stream.update(bytes(field.BYTES * count)), "<u8") & np.uint64(field.P)
         # A word is p once in 2^61, and then skipped: every number is uniform.
         if count and words.max() >= field.P:
             fine = words[words < np.uint64(field.P)].view(np.int64)
-            return np.concatenate([fine, self.take(count - len(fine))])
+            return np.concatenate([fine, self.next(count - len(fine))])
         return words.view(np.int64)
 
 

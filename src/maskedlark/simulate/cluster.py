@@ -42,7 +42,7 @@ from maskedlark.wire.uploads import Answer, Verdict
 
 ORIGIN = "ads.example"
 DAY_S = 86_400
-MOST = Budget(epsilon=100, delta=1e-3)
+MAX_BUDGET = Budget(epsilon=100, delta=1e-3)
 MAX_COALITION = Budget(epsilon=200, delta=1e-3)
 """The same for training, on top of as much to aggregate."""
 _PORTS, _SETTINGS = "ports.json", "settings.toml"
@@ -332,7 +332,7 @@ def _write_configs(made: LocalCluster, database: str, helper_settings: str, serv
             f'name = "{helper.name}"\nfolder = "state"\naddress = "{helper.process.address}"\n{service}'
             f"{helper_settings}\n[origins]\n{origins}\n"
             f"[policy]\ntrusted_helpers = {trusted}\nmin_k = 1\n"
-            f"max_budget = {{epsilon = {MOST.epsilon}, delta = {MOST.delta}}}\n"
+            f"max_budget = {{epsilon = {MAX_BUDGET.epsilon}, delta = {MAX_BUDGET.delta}}}\n"
             f"max_coalition = {{epsilon = {MAX_COALITION.epsilon}, delta = {MAX_COALITION.delta}}}\n"
             f"[serving]\n{serving}\n"
         )

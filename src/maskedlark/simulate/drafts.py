@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maskedlark.core.purpose import Purpose
-from maskedlark.dp.session_charge import SessionCharge, crowded
+from maskedlark.dp.session_charge import SessionCharge, batches_reach_k
 from maskedlark.features.csv_file import to_csv
 from maskedlark.features.encoder import Encoder
 from maskedlark.features.kinds import BooleanColumn, Fitted, OneHotColumn
@@ -26,7 +26,7 @@ from maskedlark.features.scaled import ScaledColumn
 from maskedlark.ledger.budget import Account, EpsilonPair
 from maskedlark.parameters.document import Document
 from maskedlark.randomness import FixedRandomness, Randomness
-from maskedlark.simulate.cluster import MOST
+from maskedlark.simulate.cluster import MAX_BUDGET
 from maskedlark.simulate.errors import BadSimulation
 from maskedlark.simulate.reporting import DATASETS
 from maskedlark.simulate.users import Bounds, Users
@@ -81,7 +81,7 @@ table = "people.csv" # what the ad server knows about everybody: no label
 encoder = "encoder.json"
 model = "logistic"
 map = "auto" # chosen by the plan, without labels; coefficients of "columns" are the easiest to read
-epsilon = {epsilon:g}
+epsilon = {epsilon:g} # against everybody
 out = "model.json"
 """
 _TRAIN = """# `maskedlark train {path}` runs this; `--plan` says what it would cost and spends nothing.
@@ -94,7 +94,7 @@ table = "people.csv" # what the ad server knows about everybody: no label
 loss = "bce"
 steps = {steps}
 {batches} # held_out = 0.2 keeps a fifth out of all batches, for `evaluate --part held_out`
-epsilon = {epsilon:g}
+epsilon = {epsilon:g} # against the ad server alone; `--plan` shows it beside the one with all helpers but one
 delta = {delta:g}
 folder = "train"
 out = "model.pt"
@@ -138,7 +138,7 @@ class Declared:
     @property
     def training(self) -> EpsilonPair:
         """What training may cost, of all that a source may."""
-        return EpsilonPair(self.epsilon * 0.75, min(MOST.epsilon, self.epsilon * 5))
+        return EpsilonPair(self.epsilon * 0.75, min(MAX_BUDGET.epsilon, self.epsilon * 5))
 
 
 def chosen(
@@ -157,12 +157,14 @@ def chosen(
             f"the table has {size} rows, fewer than k = {least}: nothing could be asked of them. Take a "
             "larger table, or play with a smaller k"
         )
-    if not 0 < epsilon <= MOST.epsilon:
-        raise BadSimulation(f"epsilon {epsilon:g}: helpers here allow more than 0, at most {MOST.epsilon:g}")
+    if not 0 < epsilon <= MAX_BUDGET.epsilon:
+        raise BadSimulation(
+            f"epsilon {epsilon:g}: helpers here allow more than 0, at most {MAX_BUDGET.epsilon:g}"
+        )
     if not 0 <= fake_rate <= 1:
         raise BadSimulation(f"a rate of fakes is from 0 to 1, not {fake_rate:g}")
-    if delta is not None and not 0 < delta <= MOST.delta:
-        raise BadSimulation(f"delta {delta:g}: helpers here allow more than 0, at most {MOST.delta:g}")
+    if delta is not None and not 0 < delta <= MAX_BUDGET.delta:
+        raise BadSimulation(f"delta {delta:g}: helpers here allow more than 0, at most {MAX_BUDGET.delta:g}")
     whole = 2 * min(1e-5, 10.0 ** math.floor(-1 - math.log10(max(size, 1)))) if delta is None else delta
     if psi is not None and not 1e-6 <= psi <= 1000:
         raise BadSimulation(f"psi {psi:g}: a bound on gradients is from 0.000001 to 1000")
@@ -192,7 +194,7 @@ def settings(users: Users, values: Mapping[str, Bounds], label: str | None, tag:
     if users.encoder is not None:
         decoys += [
             f"{{tag = {_toml(tag)}, columns = {_toml(row.tobytes().hex())}}}"
-            for row in made_up(users.encoder)
+            for row in decoy_rows(users.encoder)
         ]
         parts.append(
             f"training.adserver = {{epsilon = {said.training.adserver}, delta = {both}}}\n"
@@ -228,7 +230,7 @@ def _keys(users: Users, k: int) -> Iterator[str]:
         yield f"{{keys = {{{', '.join(entries)}}}}}"
 
 
-def made_up(encoder: Encoder) -> NDArray[np.uint8]:
+def decoy_rows(encoder: Encoder) -> NDArray[np.uint8]:
     """Made-up rows: the same for the same encoder."""
     rng = FixedRandomness(encoder.to_json().encode())
     rows = encoder.encode({fitted.name: _cells(fitted, rng) for fitted in encoder.columns})
@@ -255,7 +257,7 @@ def _toml(value: object) -> str:
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-def hand_over(
+def write_files(
     folder: Path, document: Document, tag: str, records: int, users: Users, centre: bool = False
 ) -> None:
     """Write the missing files; existing ones, which the user may have changed, stay."""
@@ -290,7 +292,7 @@ def _batches(records: int, k: int, rate: float, delta: float) -> str:
     """Batches that hardly ever fall below k; all records where there are too few for that."""
     charge = SessionCharge("gaussian", 4.0, rate, STEPS, STEPS, delta)
     # Chernoff's bound first: the exact one loads a library of 80 MB, and large tables are far from it.
-    if _chance_below(k, records, rate) <= _UNHEARD * delta or crowded(charge, records, k, 0.0):
+    if _chance_below(k, records, rate) <= _UNHEARD * delta or batches_reach_k(charge, records, k, 0.0):
         return f"sampling_rate = {rate:.3g}"
     return 'sampling = "whole"'
 

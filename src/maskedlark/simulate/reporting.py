@@ -8,7 +8,7 @@ import shutil
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -44,16 +44,24 @@ class Reporting:
         """Upload and freeze. Idempotent: calling it again resumes."""
         purposes = self.cluster.document.purposes()
         missing = {DATASETS[each] for each in purposes} - {each.name for each in client.datasets()}
-        with bars(self.progress, transient=True) as progress, self._making() as making:
+        with bars(self.progress, transient=True) as progress, self._pool() as pool, self._making() as making:
             # Another thread makes the reports of one purpose while those of the one before are sent.
             made = {
-                each: making.submit(self._made, each, progress)
+                each: making.submit(self._made, each, pool, progress)
                 for each in purposes
                 if DATASETS[each] in missing
             }
+            if pool is not None:
+                making.submit(pool.shutdown)  # After the last: its processes are not kept while that is sent.
             frozen = {each: self._sent(client, each, made.get(each), progress) for each in purposes}
         shutil.rmtree(self.cluster.folder / _SPOOL, ignore_errors=True)
         return frozen
+
+    def _pool(self) -> AbstractContextManager[Executor | None]:
+        """Processes that make reports, started when the first is made, and used for every purpose."""
+        # A new interpreter takes a second to start, in which one process makes thousands of reports.
+        several = self.processes > 1 and self.users.size >= _MANY
+        return processes(self.processes) if several else nullcontext()
 
     @contextmanager
     def _making(self) -> Iterator[ThreadPoolExecutor]:
@@ -78,25 +86,20 @@ class Reporting:
             self.cluster.select(client, {purpose: name})
         return self._frozen(client, name, progress)
 
-    def _made(self, purpose: Purpose, progress: Progress) -> list[Path]:
+    def _made(self, purpose: Purpose, pool: Executor | None, progress: Progress) -> list[Path]:
         """The files with all reports of a purpose, made if there are none yet."""
         whole = self.cluster.folder / _SPOOL / purpose.value
         if not whole.exists():
             part = whole.with_suffix(".part")
             shutil.rmtree(part, ignore_errors=True)
             part.mkdir(parents=True)
-            # A new interpreter takes a second to start, in which one process makes thousands of reports.
-            several = self.processes > 1 and self.users.size >= _MANY
-            with processes(self.processes) if several else nullcontext() as pool:
-                for place, batch in enumerate(self._batches(purpose, pool)):
-                    if self._stopped.is_set():
-                        if pool is not None:
-                            pool.shutdown(cancel_futures=True)  # Else all chunks are made first.
-                        raise OtherSimulation("stopped while it made reports: the same again begins anew")
-                    (part / f"{place:06}").write_bytes(uploads.encode_batch(batch))
-                    progress(
-                        "browsers make reports", min((place + 1) * CHUNK, self.users.size), self.users.size
-                    )
+            for place, batch in enumerate(self._batches(purpose, pool)):
+                if self._stopped.is_set():
+                    if pool is not None:
+                        pool.shutdown(cancel_futures=True)  # Else all chunks are made first.
+                    raise OtherSimulation("stopped while it made reports: the same again begins anew")
+                (part / f"{place:06}").write_bytes(uploads.encode_batch(batch))
+                progress("browsers make reports", min((place + 1) * CHUNK, self.users.size), self.users.size)
             part.rename(whole)  # Only a complete folder is sent, so that nobody reports twice.
         return sorted(whole.iterdir())
 

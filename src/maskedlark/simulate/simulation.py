@@ -39,7 +39,7 @@ from maskedlark.web import files
 
 TAG = "ConversionModel"
 EPSILON, FAKE_RATE = 8.0, 0.2
-_SIMULATION = "scene.json"
+_SIMULATION = "simulation.json"
 Say = Callable[[str], None]
 
 
@@ -145,7 +145,7 @@ def start(
             frozen = Reporting(running, people, tag, processes, shown).run(client)
         if people.encoder is not None:
             records = frozen[Purpose.TRAIN].records or 0
-            drafts.hand_over(place, running.document, tag, records, people, centre)
+            drafts.write_files(place, running.document, tag, records, people, centre)
         made = Simulation(running, people.encoder, frozen, stack.pop_all())
     atexit.register(made.stop)
     return made

@@ -45,7 +45,7 @@ class ColumnRoles:
     values: Mapping[str, Bounds]
     label: str | None
     features: tuple[str, ...] | None = None
-    """None: every column that is no secret, is not left out, and has neither dates nor a name of each row."""
+    """None: every column that is no secret, is not left out, and holds neither dates nor ids."""
     leave_out: tuple[str, ...] = ()
     kinds: Mapping[str, Kind] = field(default_factory=dict)
     """How features become bytes; the kind of others is chosen."""
@@ -183,7 +183,7 @@ def _features(
                 raise
             excluded[name] = str(error).partition(": ")[2]
             continue
-        reason = why_not(column)
+        reason = why_not(column, is_key=name in wanted.keys)
         if reason is None or name in asked:
             columns[name] = column
         else:

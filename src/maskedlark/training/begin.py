@@ -13,13 +13,16 @@ from maskedlark.adserver.spending import BudgetState
 from maskedlark.core import field
 from maskedlark.dp.session_charge import MAX_STEPS
 from maskedlark.errors import BadArguments
+from maskedlark.exact.clip import Clip
 from maskedlark.exact.errors import WeightsDoNotFit
 from maskedlark.exact.layout import step_layout
+from maskedlark.exact.network import Network
 from maskedlark.features.encoder import Encoder
 from maskedlark.functions import model as described
 from maskedlark.functions import weights
 from maskedlark.functions.gradient import Gradient
-from maskedlark.ledger.budget import Entry
+from maskedlark.ledger.budget import BudgetEntry
+from maskedlark.parameters.document import Document
 from maskedlark.release.messages import SessionRequest
 from maskedlark.training import checkpoint, gradient_norms
 from maskedlark.training import network as networks
@@ -70,62 +73,37 @@ def begin(
     )
     drawn = plans.drawn(sampling_rate, batches, sampling, held_out)
     document, digests = home.frozen_to_train(datasets)
-    network = networks.network(model, networks.losses(loss, model), described.byte_features(document, tag))
-    check_encoder(document.trained(tag), encoder)
-    fits = sample is None or (sample.dtype == np.uint8 and sample.shape[1:] == (network.features,))
-    plans.refuse((not fits, f"a sample is rows of {network.features} bytes, as the encoder makes them"))
-    _check_finite(model)
-    counts, helpers = home.counts(document, digests), len(document.helpers)
+    network = _network(document, tag, model, loss, encoder, sample)
+    counts = home.counts(document, digests)
     sizes = [each.records.get(tag, 0) for each in counts]
     records, most = sum(sizes), drawn.most(sizes)
-    target = PrivacyTarget(noise, epsilon, delta, against)
-    state = home.budget(document)
-    room = state.room(tag, digests)
-    course = plans.session_charge(document, tag, drawn, steps, target, records, room)
-    noise = None if course is None else course.noise
+    target, state = PrivacyTarget(noise, epsilon, delta, against), home.budget(document)
+    charge = plans.session_charge(document, tag, drawn, steps, target, records, state.room(tag, digests))
+    noise = None if charge is None else charge.noise
     clip = precisions.choose(document, tag, network, bits, noise, most, fraction, depth)
     # Checked as helpers do, but before they charge: weights that do not fit cost nothing.
     step = step_layout(network, networks.quantised(network, model, sample, bits), clip)
-    traffic = helpers * (weights.size(network, bits) + field.BYTES * network.size)
-    typical = None
-    if sample is not None and len(sample):
-        spaces = [label.space().values for label in document.trained(tag).labels][: len(network.losses)]
-        start = networks.parameters(network, model)
-        typical = gradient_norms.typical(network, start, sample, spaces, clip.norm)
-    fixed = sum(each.numel() for each in model.parameters() if not each.requires_grad)
+    helpers = len(document.helpers)
     planned = TrainingPlan(
-        course,
+        charge,
         drawn,
         steps,
         records,
         clip.psi,
         network.size,
         helpers,
-        traffic,
+        helpers * (weights.size(network, bits) + field.BYTES * network.size),
         precisions.precision(step, most, sample),
-        typical,
-        fixed,
+        _typical_norm(document, tag, model, network, sample, clip),
+        sum(each.numel() for each in model.parameters() if not each.requires_grad),
         sum(each.shards for each in counts),
         sum(each.stored_bytes.get(tag, 0) for each in counts),
     )
-    sent = described.describe(network, clip.fraction, clip.depth)
-    sent.check(document, tag)
-    request = SessionRequest(
-        id=home.new_id(),
-        datasets=tuple(digest.hex() for digest in digests),
-        slots=home.free_slots(document, digests),
-        function=Gradient.name,
-        tag=tag,
-        arguments=sent.model_dump(),
-        noise=planned.noise,
-        sampling=drawn,
-        steps=steps,
-        delta=0.0 if course is None else course.delta,
-    )
+    request = _request(home, document, digests, tag, network, clip, planned)
     body = request.encode() if folder is None else _of_folder(Path(folder), request, state)
     was_charged = state.is_opened(SessionRequest.decode(body).id)
-    if course is not None and not was_charged:
-        entry = Entry(tag, digests, course, bytes.fromhex(request.id))
+    if charge is not None and not was_charged:
+        entry = BudgetEntry(tag, digests, charge, bytes.fromhex(request.id))
         plans.check_budget(state, entry, drawn, target, records)
 
     def renewed() -> tuple[bytes, Session]:
@@ -138,6 +116,65 @@ def begin(
         model, network, clip, planned, sums, loss, tag, sample, bits, encoder, run, checkpoint_every, renewed,
         was_charged,
     )  # fmt: skip
+
+
+def _network(
+    document: Document,
+    tag: str,
+    model: nn.Module,
+    loss: str | Sequence[str],
+    encoder: Encoder | None,
+    sample: NDArray[np.uint8] | None,
+) -> Network:
+    """The model as helpers run it. Refuses an encoder, a sample or weights that do not fit it."""
+    network = networks.network(model, networks.losses(loss, model), described.byte_features(document, tag))
+    check_encoder(document.trained(tag), encoder)
+    fits = sample is None or (sample.dtype == np.uint8 and sample.shape[1:] == (network.features,))
+    plans.refuse((not fits, f"a sample is rows of {network.features} bytes, as the encoder makes them"))
+    _check_finite(model)
+    return network
+
+
+def _typical_norm(
+    document: Document,
+    tag: str,
+    model: nn.Module,
+    network: Network,
+    sample: NDArray[np.uint8] | None,
+    clip: Clip,
+) -> float | None:
+    """How long the gradient of half of the sample can be; None without one."""
+    if sample is None or not len(sample):
+        return None
+    spaces = [label.space().values for label in document.trained(tag).labels][: len(network.losses)]
+    return gradient_norms.typical(network, networks.parameters(network, model), sample, spaces, clip.norm)
+
+
+def _request(
+    home: Client,
+    document: Document,
+    digests: tuple[bytes, ...],
+    tag: str,
+    network: Network,
+    clip: Clip,
+    planned: TrainingPlan,
+) -> SessionRequest:
+    """The request to open the session of a plan, with a fresh id and free slots."""
+    sent = described.describe(network, clip.fraction, clip.depth)
+    sent.check(document, tag)
+    charge = planned.session_charge
+    return SessionRequest(
+        id=home.new_id(),
+        datasets=tuple(digest.hex() for digest in digests),
+        slots=home.free_slots(document, digests),
+        function=Gradient.name,
+        tag=tag,
+        arguments=sent.model_dump(),
+        noise=planned.noise,
+        sampling=planned.sampling,
+        steps=planned.steps,
+        delta=0.0 if charge is None else charge.delta,
+    )
 
 
 def _check_finite(model: nn.Module) -> None:

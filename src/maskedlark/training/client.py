@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class Client(client.Client):
     """Measures and trains for one origin."""
 
-    # The defaults are those of `begin` and `question`, which a test compares: importing them loads torch.
+    # The defaults are those of `begin` and `evaluation_query`, as a test compares: importing loads torch.
     def training(
         self,
         model: "nn.Module",
@@ -96,9 +96,25 @@ class Client(client.Client):
         self,
         model: "Training | Predictor | nn.Module",
         table: Any = None,  # noqa: ANN401 - as above
-        **options: Any,  # noqa: ANN401 - those of `evaluate`
+        *,
+        loss: str | Sequence[str] | None = None,
+        tag: str | None = None,
+        datasets: Sequence[str] | None = None,
+        part: Literal["all", "held_out", "training"] = "all",
+        held_out: float | None = None,
+        buckets: int | None = None,
+        noise: float | None = None,
+        epsilon: float | None = None,
+        sample: "NDArray[np.uint8] | None" = None,
+        bits: int = 16,
     ) -> "Evaluation":
-        """The same before it is asked: `plan()` says what it costs and its error bars, and spends nothing."""
-        from maskedlark.training.evaluating import question  # noqa: PLC0415 - measuring needs no torch
+        """The same before it is asked: `plan()` says what it costs and its error bars, and spends nothing.
 
-        return question(self, model, table, **options)
+        The options are those of `evaluate`.
+        """
+        given: dict[str, Any] = {
+            name: each for name, each in locals().items() if name not in ("self", "model")
+        }
+        from maskedlark.training.evaluating import evaluation_query  # noqa: PLC0415 - measuring needs no torch
+
+        return evaluation_query(self, model, **given)

@@ -204,7 +204,7 @@ class Evaluation:
             deviation = self.deviation(table, answered.noise)
             counts = table.described.dense(own.rows, own.columns[0]).astype(np.float64)
             # Of a table by cell, a row is a run of buckets, and is named by its first.
-            first = np.array([row[0] for row in own.rows], np.intp) if own.plan.by else None
+            first = np.array([row[0] for row in own.rows], np.intp) if own.schema.by else None
             labels.append(table.measured(counts, deviation, first))
         return Evaluated(tuple(labels), answered)
 
@@ -213,16 +213,16 @@ def evaluate(
     client: Client,
     model: Training | Predictor | nn.Module,
     table: Any = None,  # noqa: ANN401 - any table, or bytes
-    **options: Any,  # noqa: ANN401 - of `question`
+    **options: Any,  # noqa: ANN401 - of `evaluation_query`
 ) -> Evaluated:
     """Ask helpers for histograms of (score bucket, label), and measure. Charged as one release per label.
 
     It costs ε = 0.5 unless `epsilon` or `noise` says otherwise, and nothing if the same was asked before.
     """
-    return question(client, model, table, **options).ask()
+    return evaluation_query(client, model, table, **options).ask()
 
 
-def question(
+def evaluation_query(
     client: Client,
     model: Training | Predictor | nn.Module,
     table: Any = None,  # noqa: ANN401 - as above

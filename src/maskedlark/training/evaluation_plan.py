@@ -6,19 +6,19 @@ Run by the ad server.
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from maskedlark.adserver.explanation import Explained
 from maskedlark.training.metrics import Binary, Classes, LabelMeasures, Measure, Values
+from maskedlark.training.planned_release import PlannedRelease
 
 _NAMES = ("auc", "log_loss", "accuracy", "squared_error", "bias")
+_TELLS_NOTHING = 0.5
+"""An AUC or accuracy of 0.75 that may be off by this is anything from a coin's to a perfect one."""
 _PARTS = {"all": "all", "held_out": "the held-out part of", "training": "the part to train of"}
 
 
 @dataclass(frozen=True)
-class EvaluationPlan:
+class EvaluationPlan(PlannedRelease):
     """An evaluation that was not made."""
 
-    explained: Explained
-    """The charge, as helpers say."""
     part: str
     buckets: tuple[int, ...]
     """Of every label."""
@@ -33,14 +33,15 @@ class EvaluationPlan:
     """Whether the very same was answered before, so that asking costs nothing."""
 
     @property
-    def epsilon(self) -> float | None:
-        """What it costs: the same against the ad server and against it with all helpers but one."""
-        return self.explained.charged_epsilon
+    def is_hopeless(self) -> bool:
+        """Whether noise would hide any answer to every label's question."""
+        asked = zip(self.expected, self.deviations, strict=True)
+        return all(self._is_drowned(own, deviation) for own, deviation in asked)
 
-    @property
-    def fits(self) -> bool:
-        """Whether helpers would answer."""
-        return self.explained.fits
+    def _is_drowned(self, own: LabelMeasures | None, deviation: float) -> bool:
+        bars = [] if own is None else [each for name, each in _bars(own) if name in ("AUC", "accuracy")]
+        # Without rows, or of numbers: one bucket's count is off by more than there are records.
+        return bars[0].half_width >= _TELLS_NOTHING if bars else 2 * deviation > self.real_records
 
     def figures(self) -> dict[str, Any]:
         """The plan's figures, for programs."""
@@ -51,6 +52,7 @@ class EvaluationPlan:
             "left_training_epsilon": self.explained.left_training_epsilon,
             "left_training_coalition_epsilon": self.explained.left_training_coalition_epsilon,
             "fits": self.fits,
+            "hopeless": self.is_hopeless,
             "noise": self.explained.noise,
             "part": self.part,
             "buckets": list(self.buckets),
@@ -80,6 +82,8 @@ class EvaluationPlan:
             if own is not None:
                 errors = "expect " + ", ".join(f"{name} ± {each.half_width:.2g}" for name, each in _bars(own))
             lines.append(f"{noise}; {errors}")
+        if self.is_hopeless:
+            lines.append("Nothing will come of it: noise hides any answer. Take a larger ε, or more records")
         if self.is_answered:
             lines.append("The same was asked and answered before: it is shown again, and costs nothing")
         return "\n".join(lines)
@@ -87,8 +91,8 @@ class EvaluationPlan:
 
 def measures(label: LabelMeasures) -> dict[str, Any]:
     """The measures of a label, for programs."""
-    found = {name: getattr(label, name, None) for name in _NAMES}
-    return {name: asdict(each) for name, each in found.items() if isinstance(each, Measure)}
+    measured = {name: getattr(label, name, None) for name in _NAMES}
+    return {name: asdict(each) for name, each in measured.items() if isinstance(each, Measure)}
 
 
 def _bars(label: LabelMeasures) -> list[tuple[str, Measure]]:

@@ -1,5 +1,6 @@
 """Makes what a recipe names: the torch model, its optimiser, its scheduler. Run by the ad server."""
 
+import copy
 import importlib.util
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from maskedlark.features.table_file import read_table
 from maskedlark.training import network as networks
 from maskedlark.training import predictor
 from maskedlark.training.begin import begin
-from maskedlark.training.errors import BadRun
+from maskedlark.training.errors import BadRun, NotAModel
 from maskedlark.training.predictor import Predictor
 from maskedlark.training.recipe import Options, Recipe
 from maskedlark.training.training import Training
@@ -49,6 +50,14 @@ def _sample(recipe: Recipe, encoder: Encoder | None) -> NDArray[np.uint8] | None
 def trained(recipe: Recipe) -> Predictor:
     """The predictor that the run saved."""
     return predictor.load(recipe.out, model(recipe))
+
+
+def is_recalibrated(recipe: Recipe, weights: nn.Module) -> bool:
+    """Whether the file holds this very model, recalibrated: to save it again would undo that."""
+    try:
+        return predictor.load(recipe.out, copy.deepcopy(weights)).is_recalibrated_from(weights)
+    except (OSError, NotAModel):
+        return False
 
 
 def model(recipe: Recipe) -> nn.Module:

@@ -70,15 +70,15 @@ def _lengths(
     """The norm of the gradient of every row and candidate label."""
     inputs, sums = _forward(network, parameters, rows)
     outputs = sums[-1][:, network.columns[label]]
-    found = []
+    norms = []
     for error in _errors(network.losses[label], outputs.detach(), values):
         back = torch.autograd.grad((outputs * error).sum(), sums, retain_graph=True)
         powers = [
             norm.power(own) * (norm.power(given) + (layer.linear.bias is not None))
             for own, given, layer in zip(back, inputs, network.layers, strict=True)
         ]
-        found.append(norm.root(torch.stack(powers).sum(dim=0)))
-    return torch.stack(found).numpy()
+        norms.append(norm.root(torch.stack(powers).sum(dim=0)))
+    return torch.stack(norms).numpy()
 
 
 def _errors(loss: Loss, outputs: Tensor, values: Sequence[float]) -> Iterator[Tensor]:

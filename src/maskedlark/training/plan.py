@@ -9,12 +9,13 @@ from rich.filesize import decimal
 
 from maskedlark.adserver.query_arguments import check_cost
 from maskedlark.adserver.spending import BudgetState
+from maskedlark.core.batches import room
 from maskedlark.dp import calibration, sampling
 from maskedlark.dp.sampling import Sampling
 from maskedlark.dp.session_charge import SessionCharge, adserver_epsilon, coalition_epsilon
 from maskedlark.errors import BadArguments, NoiseTooSmall, NotDeclared
 from maskedlark.functions.model import GRADIENT
-from maskedlark.ledger.budget import TRAINING, TRAINING_COALITION, Account, Entry, EpsilonPair
+from maskedlark.ledger.budget import TRAINING, TRAINING_COALITION, Account, BudgetEntry, EpsilonPair
 from maskedlark.ledger.errors import BudgetExhausted
 from maskedlark.ledger.wording import at_most, both
 from maskedlark.parameters import randomised
@@ -89,6 +90,15 @@ class TrainingPlan:
         return expected_batch(self.sampling, self.records)
 
     @property
+    def rows_a_step(self) -> int:
+        """The rows that a helper computes over in a step: in shards of one size, each with its padding."""
+        share = min(1.0, self.batch / self.records) if self.records else 1.0
+        if self.sampling.kind in ("whole", "chosen"):
+            return round(share * self.records)
+        each = -(-self.records // self.shards)
+        return min(self.records, self.shards * room(share, each))
+
+    @property
     def deviation(self) -> float:
         """The standard deviation of all helpers' noise in one number of a step's mean gradient."""
         if self.session_charge is None:
@@ -128,6 +138,7 @@ class TrainingPlan:
             **self.precision.figures(),
             "bytes_a_step": self.bytes_a_step,
             "shards": self.shards,
+            "rows_a_step": self.rows_a_step,
             "stored_bytes": self.stored_bytes,
             "hopeless": self.is_hopeless,
         }
@@ -139,10 +150,11 @@ class TrainingPlan:
         lines = [drawn, *self._charged(), *self._bounded(), *finely, f"{one} a step, {whole} in all"]
         if self.shards > 1:
             has = decimal(self.stored_bytes)
-            read = decimal(round(self.stored_bytes * min(1.0, self.batch / self.records)))
+            read = decimal(round(self.stored_bytes * self.rows_a_step / self.records))
             lines.append(
-                f"each helper has {has} in {self.shards} shards, and reads about {read} "
-                "of all of them in every step"
+                f"each helper has {has} in {self.shards} shards, and reads about {read} of all of them in "
+                f"every step: {self.rows_a_step} rows with those that hide the batch. With `storage` it "
+                "reads whole shards, but for 512 MiB that each worker keeps"
             )
         if self.is_hopeless:
             lines.append(HOPELESS)
@@ -244,18 +256,18 @@ def session_charge(
             noise = max(_noise(drawn, mechanism.kind, steps, delta, target), mechanism.noise_floor)
         if noise < mechanism.noise_floor:
             raise NoiseTooSmall(f"noise {noise:g} is below the declared {mechanism.noise_floor:g}")
-        course = sampling.session_charge(
+        charge = sampling.session_charge(
             drawn, mechanism.kind, noise, steps, delta, records=records, k=document.k
         )
     except NotDeclared as error:
         raise BadArguments(str(error)) from None
     most = EpsilonPair(ceilings.adserver.epsilon, ceilings.coalition.epsilon)
-    _check(course, drawn, target, document, records, most if room is None else room)
-    return course
+    _check(charge, drawn, target, document, records, most if room is None else room)
+    return charge
 
 
 def check_budget(
-    state: BudgetState, entry: Entry, drawn: Sampling, target: PrivacyTarget, records: int
+    state: BudgetState, entry: BudgetEntry, drawn: Sampling, target: PrivacyTarget, records: int
 ) -> None:
     """Refuse what helpers would refuse when the session is opened, with what would fit."""
     try:
@@ -267,35 +279,35 @@ def check_budget(
 
 def _that_fits(
     state: BudgetState,
-    entry: Entry,
+    entry: BudgetEntry,
     drawn: Sampling,
     target: PrivacyTarget,
     records: int,
     refused: BudgetExhausted,
 ) -> str:
     """The ε that would fit where ε was asked for; where noise was, the number of steps."""
-    course, noise, k = entry.charge, refused.facts()["noise_that_fits"], state.document.k
-    assert isinstance(course, SessionCharge)
+    charge, noise, k = entry.charge, refused.facts()["noise_that_fits"], state.document.k
+    assert isinstance(charge, SessionCharge)
     if target.noise is None:
         if noise is None:
             return ""
-        fitting = replace(course, noise=noise)
+        fitting = replace(charge, noise=noise)
         alone = target.against == "adserver"
         epsilon = adserver_epsilon(fitting) if alone else coalition_epsilon(fitting)
         return f", as it would with epsilon = {at_most(epsilon)}"
 
     def is_over(steps: int) -> bool:
-        law = course.mechanism, course.noise, steps, course.delta
+        law = charge.mechanism, charge.noise, steps, charge.delta
         return not state.fits(
             replace(entry, charge=sampling.session_charge(drawn, *law, records=records, k=k))
         )
 
-    steps = bisect_left(range(1, drawn.steps(course.steps)), 1, key=is_over)
+    steps = bisect_left(range(1, drawn.steps(charge.steps)), 1, key=is_over)
     return f", as it would with steps = {steps}" if steps else ""
 
 
 def _check(
-    course: SessionCharge,
+    charge: SessionCharge,
     drawn: Sampling,
     target: PrivacyTarget,
     document: Document,
@@ -305,7 +317,7 @@ def _check(
     """Refuse a charge above the target, or above what the document allows."""
     ceilings = document.training
     assert ceilings is not None
-    alone, together = adserver_epsilon(course), coalition_epsilon(course)
+    alone, together = adserver_epsilon(charge), coalition_epsilon(charge)
     asked = target.epsilon if target.epsilon is not None else math.inf
     if (alone if target.against == "adserver" else together) > asked * (1 + _ROUNDED):
         raise BadArguments(

@@ -109,10 +109,10 @@ def choose(
     best = 0, 0
     for deep in range(deepest + 1) if depth is None else (depth,):
         tried = [described.clip(document, tag, each, deep) for each in range(most, 0, -1)]
-        found = most - bisect_left(tried, True, key=fits)
-        if found >= enough:
-            return described.clip(document, tag, found, deep)
-        best = max(best, (found, -deep))
+        finest_fraction = most - bisect_left(tried, True, key=fits)
+        if finest_fraction >= enough:
+            return described.clip(document, tag, finest_fraction, deep)
+        best = max(best, (finest_fraction, -deep))
     return _best(document, tag, records, fraction, depth, best)
 
 
@@ -120,12 +120,12 @@ def _best(
     document: Document, tag: str, records: int, fraction: int | None, depth: int | None, best: tuple[int, int]
 ) -> Clip:
     """The best where none is fine enough; refuses if there is none, or another was asked for."""
-    found, deep = best[0], -best[1]
-    if found and fraction is None:
-        return described.clip(document, tag, found, deep)
+    finest_fraction, deep = best[0], -best[1]
+    if finest_fraction and fraction is None:
+        return described.clip(document, tag, finest_fraction, deep)
     what = f"sums of up to {records} records, with this noise, could leave the field"
-    if found:
-        raise OutOfField(f"fraction={fraction}: {what}; leave it out, or take {found} or less")
+    if finest_fraction:
+        raise OutOfField(f"fraction={fraction}: {what}; leave it out, or take {finest_fraction} or less")
     clear = "" if depth is None else "leave depth out, "
     raise OutOfField(
         f"{what}, however coarse they are: {clear}take smaller batches or less noise, or declare a smaller "

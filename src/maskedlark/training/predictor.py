@@ -3,6 +3,7 @@
 The same encoder made the bytes that browsers sent, so training and serving see the same numbers.
 """
 
+import copy
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -45,6 +46,15 @@ class Predictor:
     """bce, mse or softmax: how outputs become predictions; one per label."""
     tag: str
     encoder: Encoder | None = None
+    before: "Predictor | None" = None
+    """The model that this one was recalibrated from: its evaluation is a question that was answered."""
+
+    def is_recalibrated_from(self, model: nn.Module) -> bool:
+        """Whether it is that model, but for intercepts and slopes."""
+        if self.before is None:
+            return False
+        was, now = self.before.model.state_dict(), model.state_dict()
+        return was.keys() == now.keys() and all(torch.equal(was[name], now[name]) for name in was)
 
     def predict(self, table: Any) -> NDArray[np.float64]:  # noqa: ANN401 - a table, or bytes (n, d)
         """Per row, probabilities (bce; softmax: of every class) or values (mse); a column per label."""
@@ -82,7 +92,10 @@ class Predictor:
         held = io.BytesIO()
         encoder = None if self.encoder is None else self.encoder.to_json()
         said = _Said(losses=networks.names(self.loss), tag=self.tag, encoder=encoder)  # type: ignore[arg-type]
-        torch.save({"said": said.model_dump_json(), "state": self.model.state_dict()}, held)
+        parts = {"said": said.model_dump_json(), "state": self.model.state_dict()}
+        if self.before is not None:
+            parts["before"] = self.before.model.state_dict()
+        torch.save(parts, held)
         files.write(Path(path), held.getvalue())
 
 
@@ -101,14 +114,17 @@ def load(path: str | Path, model: nn.Module) -> Predictor:
     saved = read_saved(Path(path))
     try:
         said = _Said.model_validate_json(saved["said"])
-        state = saved["state"]
+        states = [saved[name] for name in ("state", "before") if name == "state" or name in saved]
     except ValidationError:
         raise NotAModel(f"{path} is of another version than this package knows, or is damaged") from None
     except UNREADABLE as error:
         raise NotAModel(f"{path} is no model saved by `Training.save`: {type(error).__name__}") from None
     encoder = None if said.encoder is None else Encoder.from_json(said.encoder)
+    loaded = [model, *(copy.deepcopy(model) for _ in states[1:])]
     try:
-        model.load_state_dict(state)
+        for each, state in zip(loaded, states, strict=True):
+            each.load_state_dict(state)
     except UNREADABLE:
         raise NotAModel(f"{path} holds the weights of a model of another shape") from None
-    return Predictor(model, said.losses, said.tag, encoder)
+    before = [Predictor(each, said.losses, said.tag, encoder) for each in loaded[1:]]
+    return Predictor(model, said.losses, said.tag, encoder, *before)

@@ -9,7 +9,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 from maskedlark.dp import sampling
 from maskedlark.dp.session_charge import adserver_epsilon, coalition_epsilon
@@ -44,7 +51,7 @@ def bar(plan: TrainingPlan, first: int, console: Console | None = None) -> Itera
         return
     columns = (
         BarColumn(bar_width=None), MofNCompleteColumn(), TextColumn("{task.fields[figures]}"),
-        TextColumn("{task.fields[cost]}"), TimeRemainingColumn(compact=True),
+        TextColumn("{task.fields[cost]}"), TimeElapsedColumn(), TimeRemainingColumn(compact=True),
     )  # fmt: skip
     with Progress(*columns, console=console or Console(stderr=True), expand=True) as progress:
         yield Bar(progress, plan, first)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from maskedlark.adserver.query_arguments import check_cost
 from maskedlark.dp import accountant
 from maskedlark.errors import BadArguments, NotDeclared
+from maskedlark.features import table as tables
 from maskedlark.features.encoder import Encoder
 from maskedlark.ledger.budget import Account
 from maskedlark.parameters.document import Document
@@ -35,8 +36,27 @@ def encoded(table: Any, encoder: Encoder | None, width: int) -> Bytes:  # noqa: 
     if not len(rows):
         raise RowsDoNotFit("the table has no rows")
     if rows.shape[1] != width:
-        raise RowsDoNotFit(f"the model takes {width} bytes a row, these have {rows.shape[1]}")
+        raise RowsDoNotFit(f"the model takes {width} bytes per row, these have {rows.shape[1]}")
     return np.ascontiguousarray(rows)
+
+
+def asked_rows(table: Any, encoder: Encoder | None, width: int) -> Bytes:  # noqa: ANN401 - any table
+    """Rows that a question is about. Refuses missing values in columns of which the encoder saw none.
+
+    Those are rather the table's fault than what browsers sent; where the encoder saw some, it has a byte.
+    """
+    if encoder is None or (isinstance(table, np.ndarray) and table.dtype.names is None):
+        return encoded(table, encoder, width)
+    there = tables.read(table, [fitted.name for fitted in encoder.columns])
+    for fitted, column in zip(encoder.columns, there, strict=True):
+        if column.absent.any() and not fitted.indicator:
+            place = column.where(int(column.absent.argmax()))
+            raise RowsDoNotFit(
+                f"column {fitted.name!r}, {place}: a value is missing, and the encoder saw none missing "
+                "there. Fill it in or leave the row out; or pass encoder.encode(table), which has the "
+                "median, or no category, in its place"
+            )
+    return encoded({column.name: column for column in there}, encoder, width)
 
 
 def fake_rate(document: Document, tag: str) -> float:

@@ -10,7 +10,7 @@ Run by the ad server.
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -53,9 +53,9 @@ def of(label: Binary) -> Recalibration:
     mean = np.clip(label.scores.mean, _NEAR, 1 - _NEAR)
     rows = np.stack([np.ones_like(mean), np.log(mean) - np.log1p(-mean)], axis=1)
     start = np.array([0.0, 1.0])
-    found = start.copy()
+    estimate = start.copy()
     for _ in range(_ROUNDS):
-        chance = 1 / (1 + np.exp(-np.clip(rows @ found, -700, 700)))
+        chance = 1 / (1 + np.exp(-np.clip(rows @ estimate, -700, 700)))
         bend = _square(rows, records * chance * (1 - chance))
         # Of ones less what is expected: if zeros are released too, their noise counts as well.
         alone = label.total_error is not None
@@ -64,11 +64,11 @@ def of(label: Binary) -> Recalibration:
         missing = rows.T @ (ones - records * chance)
         weighed = bend @ np.linalg.inv(spread)
         prior = np.diag(_PRIOR**-2)
-        step = np.linalg.solve(weighed @ bend + prior, weighed @ missing - prior @ (found - start))
-        found = found + np.clip(step, -1, 1)
+        step = np.linalg.solve(weighed @ bend + prior, weighed @ missing - prior @ (estimate - start))
+        estimate = estimate + np.clip(step, -1, 1)
         if float(np.abs(step).max()) < _NEAR:
             break
-    return Recalibration(max(float(found[1]), _LEAST), float(found[0]))
+    return Recalibration(max(float(estimate[1]), _LEAST), float(estimate[0]))
 
 
 def _square(rows: Floats, weights: Floats | float) -> Floats:
@@ -89,4 +89,6 @@ def predictor(made: Predictor, by: Sequence[Recalibration]) -> Predictor:
             weight, bias = model.get_parameter(last.weight), model.get_parameter(last.bias)
             (weight.T if last.transposed else weight)[columns].mul_(own.slope)
             bias[columns].mul_(own.slope).add_(own.intercept)
-    return Predictor(model, made.loss, made.tag, made.encoder)
+    # A copy too: whoever trains on changes the weights of a run's own model.
+    before = made.before or replace(made, model=copy.deepcopy(made.model))
+    return Predictor(model, made.loss, made.tag, made.encoder, before)

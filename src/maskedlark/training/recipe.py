@@ -7,8 +7,7 @@ model = "model.py:build"                # a function that makes the torch model;
 loss = "bce"
 steps = 500
 sampling_rate = 0.02                    # or batches = 50, or sampling = "whole"
-epsilon = 2.0                           # or noise
-delta = 1e-6
+epsilon = 2.0                           # or noise; delta too, else an eighth of what sessions share
 table = "people.csv"                    # of everybody who saw an ad, for plans and evaluations
 folder = "run"                          # checkpoints: a run that was killed resumes from there
 out = "model.pt"

@@ -1,7 +1,7 @@
 """Training through helpers: the user keeps model, optimiser and loop; `step.backward()` queries the helpers.
 
 training = client.training(model, loss="bce", datasets=["2026-11-14"], tag="ConversionModel11005",
-                           sampling_rate=0.02, steps=500, epsilon=2.0, delta=1e-6, against="adserver")
+                           sampling_rate=0.02, steps=500, epsilon=2.0, against="adserver")
 print(training.plan())
 for step in training:
     optimizer.zero_grad()

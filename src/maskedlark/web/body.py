@@ -13,8 +13,8 @@ GRACE_S = 2.0
 """A body that began less than this ago never gives way to others."""
 
 
-class Room:
-    """Room for bodies, in bytes received: it bounds what strangers make us hold. Used by one loop's thread.
+class BodyMemory:
+    """Bounds the memory of bodies, in bytes received: strangers make us hold no more. Used by one thread.
 
     When none is left, the body that has been coming for longest gives way: a sender that is slow, or stops
     before the end, cannot keep out the others.
@@ -23,55 +23,55 @@ class Room:
     def __init__(self, max_bytes: int, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
         self._free = max_bytes
-        self._coming: dict[Place, None] = {}
+        self._coming: dict[Reservation, None] = {}
         """In order of arrival."""
 
     @contextmanager
-    def place(self) -> Iterator["Place"]:
-        """Room for one body, for as long as the block runs."""
-        place = Place(self, self._now())
-        self._coming[place] = None
+    def reserve(self) -> Iterator["Reservation"]:
+        """Memory for one body, for as long as the block runs."""
+        reservation = Reservation(self, self._now())
+        self._coming[reservation] = None
         try:
-            yield place
+            yield reservation
         finally:
-            self._empty(place)
+            self._empty(reservation)
 
-    def take(self, place: "Place", size: int) -> None:
-        """Reserve `size` more bytes. Raises if it gave way, or if there is no room and none can be made."""
-        while self._free < size and (longest := self._longest(place)) is not None:
+    def extend(self, reservation: "Reservation", size: int) -> None:
+        """Reserve `size` more bytes. Raises if it gave way, or if none is free and none can be made so."""
+        while self._free < size and (longest := self._longest(reservation)) is not None:
             self._empty(longest)
             longest.give_way()
-        if self._free < size or place.gave_way:
+        if self._free < size or reservation.gave_way:
             raise _no_room()
         self._free -= size
-        place.held += size
+        reservation.held += size
 
-    def came(self, place: "Place") -> None:
-        """The body is complete: it keeps its room, and no longer gives way."""
-        self._coming.pop(place, None)
+    def complete(self, reservation: "Reservation") -> None:
+        """The body is complete: it keeps its memory, and no longer gives way."""
+        self._coming.pop(reservation, None)
 
-    def _longest(self, taker: "Place") -> "Place | None":
-        longest = next((each for each in self._coming if each is not taker and each.held), None)
+    def _longest(self, asking: "Reservation") -> "Reservation | None":
+        longest = next((each for each in self._coming if each is not asking and each.held), None)
         return longest if longest and self._now() - longest.since > GRACE_S else None
 
-    def _empty(self, place: "Place") -> None:
-        self._free += place.held
-        place.held = 0
-        self._coming.pop(place, None)
+    def _empty(self, reservation: "Reservation") -> None:
+        self._free += reservation.held
+        reservation.held = 0
+        self._coming.pop(reservation, None)
 
 
-class Place:
-    """The room that one body takes."""
+class Reservation:
+    """The memory that one body takes."""
 
-    def __init__(self, room: Room, since: float) -> None:
-        self._room = room
+    def __init__(self, memory: BodyMemory, since: float) -> None:
+        self._memory = memory
         self._clock: asyncio.Timeout | None = None
         self.since = since
         self.held = 0
         self.gave_way = False
 
     def give_way(self) -> None:
-        """Stop reading it: others need the room."""
+        """Stop reading it: others need the memory."""
         self.gave_way = True
         if self._clock is not None:
             self._clock.reschedule(0)
@@ -83,13 +83,13 @@ class Place:
             async for chunk in chunks:
                 if len(body) + len(chunk) > max_bytes:
                     raise _too_large(max_bytes)
-                self._room.take(self, len(chunk))
+                self._memory.extend(self, len(chunk))
                 body += chunk
-        self._room.came(self)
+        self._memory.complete(self)
         return bytes(body)
 
 
-async def read(request: Request, max_bytes: int, within_s: float, place: Place) -> bytes:
+async def read(request: Request, max_bytes: int, within_s: float, reservation: Reservation) -> bytes:
     """The request's body. Run by every service."""
     # If the header states a size, refuse before a byte is read; if not, while reading.
     length = request.headers.get("content-length", "0")
@@ -99,9 +99,9 @@ async def read(request: Request, max_bytes: int, within_s: float, place: Place) 
     if request.headers.get("content-encoding", "identity") != "identity":
         raise WrongContentType("send it as it is, not compressed")
     try:
-        body = await place.fill(request.stream(), max_bytes, within_s)
+        body = await reservation.fill(request.stream(), max_bytes, within_s)
     except TimeoutError:
-        if place.gave_way:
+        if reservation.gave_way:
             raise _no_room() from None
         raise BodyTooSlow(f"a body has {within_s:g} seconds; send less") from None
     except ClientDisconnect:

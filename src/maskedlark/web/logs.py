@@ -76,11 +76,11 @@ class Formatter(logging.Formatter):
         if not _is_of(record.name, OURS):
             line["at"] = f"{record.module}:{record.lineno}"
         if record.exc_info and record.exc_info[1] is not None:
-            line |= told(record.exc_info[1])
+            line |= error_fields(record.exc_info[1])
         return json.dumps(line)
 
 
-def told(error: BaseException) -> dict[str, object]:
+def error_fields(error: BaseException) -> dict[str, object]:
     """What may be logged of an exception: its class, its place, and its message if it is ours."""
     said: dict[str, object] = {"error": type(error).__name__, "at": place(error)}
     return said | ({"reason": str(error)[:MAX_TEXT]} if isinstance(error, MaskedLarkError) else {})

@@ -24,6 +24,7 @@ from maskedlark.parameters import policy
 from maskedlark.release import errors as release_errors
 from maskedlark.storage import errors as storage_errors
 from maskedlark.web import errors as web_errors
+from maskedlark.wire import errors as wire_errors
 
 MEDIA_TYPE = "application/problem+json"
 MAX_PROBLEM = 1 << 16
@@ -57,7 +58,7 @@ STATUS: dict[type[MaskedLarkError], int] = {
     web_errors.NotThere: 404,
     web_errors.BodyTooSlow: 408,
     errors.BrokenChain: 409,
-    errors.NoValidKey: 409,
+    wire_errors.NoValidKey: 409,
     web_errors.DatasetRefused: 409,
     ledger_errors.RequestIdReused: 409,
     ledger_errors.StepTaken: 409,

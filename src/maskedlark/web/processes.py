@@ -96,12 +96,12 @@ class _Parent:
 
     def _first_word(self, place: int) -> str | None:
         try:
-            found: str | None = self._children[place].ready.recv()
+            word: str | None = self._children[place].ready.recv()
         except EOFError:
             self._children[place].process.join()
             self._stop()
             return None
-        return found
+        return word
 
     def _start(self, place: int) -> None:
         if self._should_stop():

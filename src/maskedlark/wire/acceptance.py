@@ -7,7 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from maskedlark.clock import SECONDS_AN_HOUR, hour_of
-from maskedlark.errors import DecodeError, FromTheFuture, PastLifetime, Refused
+from maskedlark.errors import DecodeError, Refused
+from maskedlark.wire.errors import FromTheFuture, PastLifetime
 
 MAX_HOURS_AHEAD = 48
 """Clocks differ by less than two days."""

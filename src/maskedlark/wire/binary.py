@@ -7,10 +7,11 @@ its length in bytes. Messages that come by the thousand, such as reports, are ro
 
 from collections.abc import Sequence
 
-from maskedlark.errors import OutOfRange, TrailingBytes, Truncated, UnsupportedVersion, WrongLength, WrongType
+from maskedlark.errors import UnsupportedVersion, WrongLength, WrongType
+from maskedlark.wire.errors import OutOfRange, TrailingBytes, Truncated
 
 VERSION = 2
-"""The first byte of every binary message."""
+"""The first byte of every message that `Reader.message` reads. Payloads have none, weights their own."""
 VERSION_BYTE = bytes([VERSION])
 
 

@@ -21,10 +21,11 @@ import numpy as np
 from maskedlark.core import field
 from maskedlark.core.field import FieldArray
 from maskedlark.core.sharing import ID_BYTES, ByteRows
-from maskedlark.errors import DuplicateId, NotInField, WrongLength
+from maskedlark.errors import NotInField, WrongLength
 from maskedlark.wire import binary
 from maskedlark.wire.binary import Reader, number, vector
 from maskedlark.wire.datasets import MAX_PARTS
+from maskedlark.wire.errors import DuplicateId
 from maskedlark.wire.keys import MAX_SECONDS
 from maskedlark.wire.report import MAX_ORIGIN
 from maskedlark.wire.signatures import SIGNATURE_BYTES

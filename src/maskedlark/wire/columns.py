@@ -22,7 +22,8 @@ from maskedlark.core.labels import LabelSpace, integers
 from maskedlark.core.purpose import Purpose
 from maskedlark.core.records import Entry
 from maskedlark.core.sharing import ByteRows
-from maskedlark.errors import BadPadding, NotDeclared, OutOfRange, WrongLength, WrongType
+from maskedlark.errors import NotDeclared, WrongLength, WrongType
+from maskedlark.wire.errors import BadPadding, OutOfRange
 
 SALT_BYTES = 16
 HASH_BYTES = 32

@@ -18,9 +18,10 @@ from pydantic import FailFast, Field, StringConstraints
 
 from maskedlark.core.purpose import Purpose
 from maskedlark.core.sharing import ID_BYTES, ByteRows
-from maskedlark.errors import BadPadding, WrongLength
+from maskedlark.errors import WrongLength
 from maskedlark.wire import binary
 from maskedlark.wire.binary import Reader, vector
+from maskedlark.wire.errors import BadPadding
 from maskedlark.wire.message import Hex16, Hex32, Message
 from maskedlark.wire.report import ReportLayout
 

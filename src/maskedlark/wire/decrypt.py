@@ -18,22 +18,19 @@ from maskedlark.core.declared import Measure, Model
 from maskedlark.core.field import FieldArray
 from maskedlark.core.records import AggregateRecords, Coded, TrainingRecords
 from maskedlark.core.sharing import ByteRows
-from maskedlark.errors import (
-    BadPadding,
-    CannotOpen,
-    DecodeError,
-    FromTheFuture,
-    NotAsDeclared,
-    NotInField,
-    PastLifetime,
-    Refused,
-    WrongColumnHash,
-    WrongHelper,
-    WrongLength,
-)
+from maskedlark.errors import DecodeError, NotInField, Refused, WrongLength
 from maskedlark.wire import columns
 from maskedlark.wire.acceptance import Verdicts
 from maskedlark.wire.columns import HASH_BYTES, Key
+from maskedlark.wire.errors import (
+    BadPadding,
+    CannotOpen,
+    FromTheFuture,
+    NotAsDeclared,
+    PastLifetime,
+    WrongColumnHash,
+    WrongHelper,
+)
 from maskedlark.wire.hpke import KEY_ID_BYTES
 from maskedlark.wire.payload import MODEL, RecordLayout
 from maskedlark.wire.report import HEAD_BYTES, ID_BYTES, Opener
@@ -88,7 +85,7 @@ def decrypt_parts(opener: Opener, parts: bytes) -> Opened:
         read = [_trained(payloads, model) for model in range(len(opener.layout.declared))]
         undeclared = np.flatnonzero(payloads.rows[:, MODEL] >= len(read))
         payloads.keep(undeclared, np.zeros(len(undeclared), np.bool_), NotAsDeclared)
-        by_tag = {tag: (index, found) for tag, index, found in read if len(index)}
+        by_tag = {tag: (index, own) for tag, index, own in read if len(index)}
         records = {tag: each for tag, (_, each) in by_tag.items()}
     accepted = np.flatnonzero(verdicts.accepted)
     places = {tag: np.searchsorted(accepted, index) for tag, (index, _) in by_tag.items()}

@@ -12,8 +12,9 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
 
-from maskedlark.errors import CannotOpen, WeakKey
+from maskedlark.errors import WeakKey
 from maskedlark.randomness import Randomness
+from maskedlark.wire.errors import CannotOpen
 
 PUBLIC_BYTES = 32
 KEY_ID_BYTES = 16

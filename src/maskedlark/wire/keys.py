@@ -9,17 +9,10 @@ No parameter document names an HPKE key, so a helper changes keys without touchi
 
 from dataclasses import dataclass
 
-from maskedlark.errors import (
-    BadSignature,
-    DuplicateKey,
-    NotDeclared,
-    NoValidKey,
-    OutOfRange,
-    RolledBack,
-    WrongLength,
-)
+from maskedlark.errors import BadSignature, NotDeclared, RolledBack, WrongLength
 from maskedlark.wire import binary
 from maskedlark.wire.binary import Reader, number, vector
+from maskedlark.wire.errors import DuplicateKey, NoValidKey, OutOfRange
 from maskedlark.wire.hpke import PUBLIC_BYTES, SealingKey
 from maskedlark.wire.signatures import PUBLIC_BYTES as IDENTITY_BYTES
 from maskedlark.wire.signatures import SIGNATURE_BYTES, SigningKey, VerifyingKey

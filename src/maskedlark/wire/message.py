@@ -68,8 +68,8 @@ def faults(error: ValidationError) -> str:
     """What is wrong, and where: names and rules, never the values. The first few, in short."""
     if error.error_count() > MAX_COUNTED:  # Examining each would cost more than creating them did.
         return f"{error.error_count()} things are wrong"
-    found = error.errors(include_url=False, include_context=False, include_input=False)[:MAX_FAULTS]
-    return "; ".join(map(_fault, found))[:MAX_SAID]
+    faults = error.errors(include_url=False, include_context=False, include_input=False)[:MAX_FAULTS]
+    return "; ".join(map(_fault, faults))[:MAX_SAID]
 
 
 def _fault(fault: ErrorDetails) -> str:

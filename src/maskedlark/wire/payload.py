@@ -18,9 +18,10 @@ from maskedlark.core.candidates import All
 from maskedlark.core.declared import INDEX_BYTES, Bag, Bytes, Measure, Model
 from maskedlark.core.purpose import Purpose
 from maskedlark.core.sharing import ByteRows
-from maskedlark.errors import BadPadding, NotAsDeclared, NotDeclared, NotInField, WrongColumnHash, WrongLength
+from maskedlark.errors import NotDeclared, NotInField, WrongLength
 from maskedlark.wire import columns
 from maskedlark.wire.columns import ABSENT, CANDIDATE_BYTES, SALT_BYTES, Key
+from maskedlark.wire.errors import BadPadding, NotAsDeclared, WrongColumnHash
 
 MAX_SIZE = 1 << 17
 MODEL = SALT_BYTES

@@ -21,11 +21,12 @@ from maskedlark.core import sharing
 from maskedlark.core.declared import Measure, Model
 from maskedlark.core.purpose import Purpose
 from maskedlark.core.sharing import ByteRows
-from maskedlark.errors import DuplicateKey, OutOfRange, WrongHelper, WrongLength
+from maskedlark.errors import WrongLength
 from maskedlark.wire import binary
 from maskedlark.wire.acceptance import Terms
 from maskedlark.wire.binary import Reader
 from maskedlark.wire.columns import HASH_BYTES
+from maskedlark.wire.errors import DuplicateKey, OutOfRange, WrongHelper
 from maskedlark.wire.hpke import KEY_ID_BYTES, OVERHEAD, OpeningKey
 from maskedlark.wire.payload import Payload, PayloadLayout
 

@@ -7,7 +7,8 @@ import re
 from collections.abc import Sequence
 from itertools import pairwise
 
-from maskedlark.errors import OutOfRange, WrongType
+from maskedlark.errors import WrongType
+from maskedlark.wire.errors import OutOfRange
 
 STEP_TYPE = "application/vnd.maskedlark.step"
 MAX_RANGES = 1 << 10

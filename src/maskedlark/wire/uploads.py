@@ -14,9 +14,9 @@ from typing import Annotated
 
 from pydantic import Field, ValidationError, model_validator
 
-from maskedlark.errors import NotAnAnswer, Truncated
 from maskedlark.wire import binary
 from maskedlark.wire.binary import Reader
+from maskedlark.wire.errors import NotAnAnswer, Truncated
 from maskedlark.wire.message import Settings
 
 CONTENT_TYPE = "application/vnd.maskedlark.reports"

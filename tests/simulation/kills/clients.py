@@ -18,6 +18,7 @@ from maskedlark.storage.engine import open_database
 from maskedlark.web import key_file
 from maskedlark.web.parameters import ParameterClient
 from tests.simulation.kills.held import BY_CAMPAIGN, NOISE, Held
+from tests.simulation.kills.published import leave
 from tests.simulation.kills.waiting import PATIENCE_S
 
 HERE = "here\n"
@@ -64,16 +65,20 @@ class Trap:
             self.act()
 
 
-def stopping_client(path: str, action: str, name: str, part: str, number: str) -> None:
-    """Do something, and stop at the n-th answer of a kind, to be killed there."""
+def stopping_client(path: str, action: str, name: str, part: str, number: str, published: str) -> None:
+    """Do something, and stop at the n-th answer of a kind, to be killed there. Numbers that it heard stay."""
 
     def stop() -> None:
         sys.stdout.write(HERE)
         sys.stdout.flush()
         threading.Event().wait(PATIENCE_S)
 
+    def hear(response: httpx.Response) -> None:
+        leave(Path(published), response)
+        trap.see(response)
+
     trap = Trap(part, "", True, int(number), stop)
-    with connected(Path(path), trap.see, trap.see) as client:
+    with connected(Path(path), trap.see, hear) as client:
         if action == "send":
             client.send(name)
         elif action == "abort":

@@ -19,7 +19,7 @@ from maskedlark.helper.dataset_files import LocalFiles
 from maskedlark.helper.keyring import Keyring
 from maskedlark.helper.shards import FrozenDataset
 from maskedlark.helper.tables import DATASETS, FROZEN
-from maskedlark.ledger import trail
+from maskedlark.ledger import receipt_verification
 from maskedlark.ledger.errors import BudgetExhausted
 from maskedlark.ledger.receipt import ReleaseReceipt
 from maskedlark.simulate.cluster import LocalCluster, RunningHelper
@@ -66,6 +66,7 @@ class Invariants:
 
     def at_the_end(self, name: str) -> None:
         self._swept()
+        self._published(name)
         self._repeated()
         self._counted(name)
         self._spent(name)
@@ -93,7 +94,7 @@ class Invariants:
         for helper in self._stage.helpers:
             with Remote(helper.process.address) as remote:
                 chain = list(remote_helper.fetch_receipts(remote, self._stage.origin))
-            found = trail.verify(chain, self._stage.origin, helper.name, self._stage.documents)
+            found = receipt_verification.verify(chain, self._stage.origin, helper.name, self._stage.documents)
             encoded, before = [each.encode() for each in chain], self._chains.get(helper.name, [])
             if encoded[: len(before)] != before:
                 raise Broken(f"{helper.name} has changed or lost receipts")
@@ -128,13 +129,19 @@ class Invariants:
             frozen = [one[name] for one in held if name in one]
             if any(one.members != frozen[0].members for one in frozen):
                 raise Broken(f"helpers hold other reports in {name}")
-            if {*frozen[0].members} != self.play.selected[name]:
-                raise Broken(f"{name} holds other reports than were selected")
+            if {*frozen[0].members} != self.play.valid(self.play.selected[name]):
+                raise Broken(f"{name} holds other reports than were selected and are valid")
             if len(frozen) == len(held):
                 self._values(name, frozen)
         members = Counter(name for one in held[:1] for each in one.values() for name in each.members)
         if members and max(members.values()) > 1:
             raise Broken("a report is in two datasets")
+
+    def _published(self, name: str) -> None:
+        """Every helper has published numbers of every report, forged ones too: else nothing was compared."""
+        for place, helper in enumerate(self._stage.helpers):
+            if not self.play.selected[name] <= self.play.published.of(place):
+                raise Broken(f"{helper.name} has frozen reports that it published no numbers of")
 
     def _swept(self) -> None:
         """Nothing is left of chunks that were opened: only the columns."""
@@ -165,7 +172,8 @@ class Invariants:
 
     def _counted(self, name: str) -> None:
         """Every answer is what it should be, but for little noise."""
-        members = [self.play.made[each].campaign for each in self.play.selected[name]]
+        valid = self.play.valid(self.play.selected[name])
+        members = [self.play.made[each].campaign for each in valid]
         truth = {(campaign,): members.count(campaign) for campaign in CAMPAIGNS}
         for request in (each for each, dataset in self.play.asked.items() if dataset == name):
             table = self.play.answers[request].tables[0]

@@ -7,9 +7,12 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
+import httpx
+
 from maskedlark.simulate.cluster import LocalCluster
 from maskedlark.simulate.services import Process
 from tests.simulation.kills.clients import Message, Trap, connected
+from tests.simulation.kills.published import Published
 from tests.simulation.kills.waiting import PATIENCE_S, wait_until
 
 
@@ -26,7 +29,10 @@ class Killer:
         self._killing = threading.Lock()
         self._workers = ThreadPoolExecutor(8)
         self._later: list[Future[None]] = []
-        self.client = connected(made.config, self._see, self._see)
+        self._published_folder = made.folder / "published"
+        self._published_folder.mkdir()
+        self.published = Published(self._published_folder)
+        self.client = connected(made.config, self._see, self._hear)
 
     def close(self) -> None:
         self._workers.shutdown()
@@ -73,6 +79,10 @@ class Killer:
     def _see(self, message: Message) -> None:
         for trap in list(self._traps):
             trap.see(message)
+
+    def _hear(self, response: httpx.Response) -> None:
+        self._see(response)
+        self.published.hear(response)
 
 
 def _children(pid: int) -> list[Path]:

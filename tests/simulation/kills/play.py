@@ -64,9 +64,12 @@ class Play(Reports, Operators):
         self.trap_soon("freezing", f"/{name}/freeze", place, False, 1, delay_s)
 
     def send(self, name: str) -> None:
-        sent = self.client.send(name)
-        if sent.records != len(self.selected[name]):
-            raise Broken(f"{name} has {sent.records} records of {len(self.selected[name])}")
+        sent, selected = self.client.send(name), self.selected[name]
+        if sent.records != len(valid := self.valid(selected)):
+            raise Broken(f"{name} has {sent.records} records of {len(valid)} that are valid")
+        refused = {"NotValid": len(selected) - len(valid)} if selected != valid else {}
+        if any(found != refused for found in self.client.refusals(name).values()):
+            raise Broken(f"{name} is said to lack {self.client.refusals(name)}, and {refused} were forged")
         self._used |= {self.made[each].parameters for each in self.selected[name]}
         self.settle()
 
@@ -121,6 +124,7 @@ class Play(Reports, Operators):
     def kill_client(self, stage: str, action: str, name: str, part: str, number: int, delay_s: float) -> None:
         """A client's process that has got its n-th answer of a kind dies before it does anything with it."""
         arguments = ["-m", clients.__name__, str(self.stage.config), action, name, part, str(number)]
+        arguments.append(str(self._published_folder))
         with Popen([sys.executable, *arguments], stdout=PIPE, text=True) as process:
             assert process.stdout is not None
             try:
@@ -130,6 +134,7 @@ class Play(Reports, Operators):
             finally:
                 process.kill()
         self.kills[stage] += 1
+        self.published.collect()
 
     def resume(self, name: str) -> None:
         """What a dead client had begun is finished by another, under its id."""

@@ -1,7 +1,7 @@
 """Reports come, and the ad server that takes them is killed."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import NamedTuple
@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from maskedlark.clock import SystemClock, hour_of
+from maskedlark.core import validity
 from maskedlark.core.purpose import Purpose
 from maskedlark.simulate.cluster import LocalCluster
 from maskedlark.web.errors import ServiceAway
@@ -21,6 +22,9 @@ from tests.simulation.kills.waiting import PATIENCE_S, Broken, end, wait_until
 
 CAMPAIGNS = ("autumn", "spring")
 BATCH, SENDERS = 8, 3
+FORGED = 13
+"""One of so many says that its value is a billion: of both campaigns, in nearly every dataset and chunk."""
+BILLION = 10**9
 
 
 class Made(NamedTuple):
@@ -30,6 +34,7 @@ class Made(NamedTuple):
     parameters: bytes
     campaign: str
     value: int
+    is_forged: bool
 
 
 class Reports(Killer):
@@ -78,6 +83,10 @@ class Reports(Killer):
             raise Broken(f"a report was refused: {answers}")
         self.acknowledged.update(names)
 
+    def valid(self, names: Iterable[bytes]) -> frozenset[bytes]:
+        """Those that no browser forged."""
+        return frozenset(name for name in names if not self.made[name].is_forged)
+
     def _make(self, count: int) -> list[bytes]:
         document, rng = self.stage.document, self.stage.rng
         campaigns = [CAMPAIGNS[i % 2] for i in range(count)]
@@ -86,8 +95,12 @@ class Reports(Killer):
         shown = columns.aggregate_columns(document.measure, [campaigns], count)
         secrets = document.measure.lift([values], np.ones(count, np.bool_))
         hours = [hour_of(SystemClock().now())] * count
-        made = batch.seal(envelope, 0, shown, secrets, hours, rng)
+        proof = validity.prove(secrets, document.measure, rng)
+        forged = values % FORGED == FORGED // 2
+        secrets[forged, 1] = BILLION
+        made = batch.seal_proved(envelope, 0, shown, np.concatenate([secrets, proof], axis=1), hours, rng)
         names = [envelope.layout.head(data).id for data in made]
-        for name, data, campaign, value in zip(names, made, campaigns, values.tolist(), strict=True):
-            self.made[name] = Made(data, document.digest, campaign, value)
+        true = zip(campaigns, values.tolist(), forged.tolist(), strict=True)
+        for name, data, own in zip(names, made, true, strict=True):
+            self.made[name] = Made(data, document.digest, *own)
         return names

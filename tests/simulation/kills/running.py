@@ -10,6 +10,7 @@ import pytest
 
 from maskedlark.randomness import SystemRandomness
 from maskedlark.simulate.cluster import local_cluster
+from tests.simulation.kills import held
 from tests.simulation.kills.held import COST, HOLDING, NOISE
 from tests.simulation.kills.invariants import QUESTIONS, Invariants
 from tests.simulation.kills.play import Play
@@ -32,10 +33,13 @@ SEED = "MASKEDLARK_KILLS_SEED"
 
 @contextmanager
 def playing(
-    folder: Path, helpers: int, workers: int, database: str | None = None
+    folder: Path, helpers: int, workers: int, database: str | None = None, functions: str = held.__name__
 ) -> Iterator[tuple[Play, Invariants]]:
-    """A stage, helpers of which know the sums that wait, and many small chunks."""
-    settings = 'functions = ["tests.simulation.kills.held"]\n'
+    """A stage, helpers of which know the sums that wait, and many small chunks.
+
+    `functions`: a module that helpers load.
+    """
+    settings = f'functions = ["{functions}"]\n'
     holding = folder / "holding"
     holding.mkdir()
     with pytest.MonkeyPatch.context() as patch:

@@ -12,8 +12,8 @@ def _counted(self, origin, body, request):
     return _open(self, origin, body, request)
 
 
-def _own(request, course, seeds, sizes):
-    return _batches_of(request.model_copy(update={"slots": (_first[request.id],)}), course, seeds, sizes)
+def _own(request, charge, seeds, sizes):
+    return _batches_of(request.model_copy(update={"slots": (_first[request.id],)}), charge, seeds, sizes)
 
 
 def _none(self, step):

@@ -41,7 +41,7 @@ from maskedlark.wire.hpke import OpeningKey
 from maskedlark.wire.keys import KeyConfiguration, PublishedKey
 from maskedlark.wire.report import HEAD_BYTES, ID_BYTES
 from tests.unit.adserver.stored import arrivals
-from tests.unit.ledger.ledgers import Marks, Signs
+from tests.unit.ledger.ledgers import AnchorInMemory, Signs
 from tests.unit.parameters.cases import DOCUMENT_KEY, HELPER_KEYS, REQUEST_KEY, SERVICE_KEY
 from tests.unit.web.service import NOW, ORIGIN, AppTransport, Service, client
 
@@ -62,7 +62,7 @@ class Helper:
         self.place, self.name, self.document = place, f"helper-{place}", document
         self.signer = Signs(place)
         self.database = open_database(f"sqlite:///{folder / self.name}.db")
-        self.ledger = Ledger(self.database, Marks(), self.signer, clock, SystemRandomness())
+        self.ledger = Ledger(self.database, AnchorInMemory(), self.signer, clock, SystemRandomness())
         self.gate = RequestVerifier(self.name, lambda origin: REQUEST_KEY.verifying, clock)
         self.lock = threading.RLock()
         self.opened: dict[str, NewDataset] = {}

@@ -217,6 +217,16 @@ def test_explaining_spends_nothing_and_says_what_a_query_then_costs(world):
     assert "; it would leave 7.75 of a source's budget. Nothing was spent." in text
 
 
+def test_a_query_again_is_charged_again_unless_its_answer_is_to_be_shown_again(world):
+    first = world.client.query(["purchase"], "campaign", noise=4.0)
+    before = receipts(world)
+    again = world.client.query(["purchase"], "campaign", noise=4.0, reuse=True)
+    assert (again.request, again.rows) == (first.request, first.rows)
+    assert receipts(world) == before
+    assert world.client.query(["purchase"], "campaign", noise=4.0).request != first.request
+    assert receipts(world) == [each + 1 for each in before]
+
+
 def test_explaining_finds_the_same_mistakes(world):
     with pytest.raises(BadArguments, match="no declared value"):
         world.client.explain(["nothing"])
@@ -249,9 +259,13 @@ def test_what_does_not_fit_names_the_noise_that_does(generous):
     assert (found.charged_epsilon, found.left_epsilon) == (4.0, -2.0)
     assert not found.fits
     assert found.noise_that_fits == 0.5
-    assert "more than is left; noise 0.5 fits" in str(found)
+    assert "more than is left: 2 of 8 is left of a source's budget; epsilon = 2 fits, or noise 0.5" in str(
+        found
+    )
     generous.client.query(["purchase"], "campaign", noise=0.5)
-    assert "no noise fits" in str(generous.client.explain(["purchase"], "campaign"))
+    assert "0 of 8 is left of a source's budget; nothing more fits" in str(
+        generous.client.explain(["purchase"], "campaign")
+    )
 
 
 class Doubled(Function):

@@ -13,7 +13,7 @@ from maskedlark.dp import accountant
 from maskedlark.dp.accountant import Charge
 from maskedlark.errors import BadArguments, Expired, NoiseTooSmall
 from maskedlark.functions.sums import Sums
-from maskedlark.ledger import receipt, trail
+from maskedlark.ledger import receipt, receipt_verification
 from maskedlark.ledger.errors import AccountClosed, AnswerLost, BadReceipt, BudgetExhausted
 from maskedlark.ledger.receipt import ReleaseReceipt
 from maskedlark.parameters.document import NoMechanism
@@ -719,7 +719,7 @@ def test_receipts_that_others_got_are_fetched_and_kept(world):
         kept = world.client.receipts(helper.name)
         assert kept == helper.ledger.receipts("ads.example")
         assert len(kept) == 7
-        found = trail.verify(kept, "ads.example", helper.name, [world.document])
+        found = receipt_verification.verify(kept, "ads.example", helper.name, [world.document])
         assert found.spent()[world.document.digest.hex()].epsilon == pytest.approx(2.0)
 
 

@@ -12,7 +12,7 @@ from maskedlark.dp.session_charge import SessionCharge, adserver_epsilon
 from maskedlark.errors import NotDeclared
 
 CANARIES, RATE, STEPS, TAIL = 2000, 0.1, 100, 1 << 28
-COURSE = SessionCharge("gaussian", 1.0, RATE, STEPS, 30, 1e-5)
+CHARGE = SessionCharge("gaussian", 1.0, RATE, STEPS, 30, 1e-5)
 UNIT = 1 << 24
 """The sensitivity, as answers have it."""
 
@@ -45,7 +45,7 @@ class Run:
         return -field.to_signed(self.totals) / UNIT
 
     def members(self):
-        return answers.membership(self.traces, self.drawn, RATE, TAIL)
+        return answers.guess_membership(self.traces, self.drawn, RATE, TAIL)
 
     def scores(self):
         return answers.scores(self.sums, self.inside, RATE, 2**0.5)
@@ -68,42 +68,42 @@ def test_without_masks_batches_and_more_labels_than_allowed_are_read():
     assert (run.inside == run.drawn).all()
     assert run.members().right == 1
     assert run.members().leaks
-    found = answers.labels(run.coins, run.scores(), COURSE)
+    found = answers.guess_labels(run.coins, run.scores(), CHARGE)
     assert found.leaks
     assert found.right > 0.85
-    assert answers.labels(run.coins, canaries.with_batches(run.sums, run.drawn), COURSE) == found
+    assert answers.guess_labels(run.coins, canaries.with_batches(run.sums, run.drawn), CHARGE) == found
 
 
 def test_masks_that_do_not_change_from_step_to_step_are_seen():
     assert Run(same_at_every_step).members().leaks
-    assert answers.labels(Run(same_at_every_step).coins, Run(same_at_every_step).scores(), COURSE).leaks
+    assert answers.guess_labels(Run(same_at_every_step).coins, Run(same_at_every_step).scores(), CHARGE).leaks
 
 
 def test_under_masks_only_the_sum_is_left():
     run = Run(fresh)
     assert run.inside.all()
     assert not run.members().leaks
-    found = answers.labels(run.coins, run.scores(), COURSE)
+    found = answers.guess_labels(run.coins, run.scores(), CHARGE)
     assert not found.leaks
     assert (run.scores() == canaries.without_batches(run.sums, RATE, 2**0.5)).all()
-    charged = adserver_epsilon(COURSE)
-    declared = (RATE, COURSE.steps, COURSE.noise, COURSE.delta)
+    charged = adserver_epsilon(CHARGE)
+    declared = (RATE, CHARGE.steps, CHARGE.noise, CHARGE.delta)
     assert 0 < canaries.bound_without_batches(run.coins, run.scores(), *declared, 0.9999).epsilon < charged
-    assert canaries.signed_lower_bound(run.coins, run.scores(), 0.9999, COURSE.delta) < charged
+    assert canaries.signed_lower_bound(run.coins, run.scores(), 0.9999, CHARGE.delta) < charged
 
 
 @pytest.mark.parametrize("mask", [none, fresh])
 def test_sums_over_other_batches_at_each_helper_tell_labels_whatever_the_mask(mask):
     run = Run(mask, swapped=True)
     assert (answers.is_large(run.totals, 2 * TAIL) == (run.drawn ^ run.other)).all()
-    assert answers.labels(run.coins, answers.split_scores(run.totals, TAIL), COURSE).right > 0.7
+    assert answers.guess_labels(run.coins, answers.split_scores(run.totals, TAIL), CHARGE).right > 0.7
 
 
 def test_uniform_sums_tell_nothing():
     rng = np.random.default_rng(6)
     coins = rng.random(CANARIES) < 0.5
     sums = rng.integers(0, field.P, (STEPS, CANARIES))
-    assert not answers.labels(coins, answers.split_scores(sums, TAIL), COURSE).leaks
+    assert not answers.guess_labels(coins, answers.split_scores(sums, TAIL), CHARGE).leaks
 
 
 def test_what_is_learned_from_one_half_is_judged_on_the_other():
@@ -115,4 +115,4 @@ def test_what_is_learned_from_one_half_is_judged_on_the_other():
 
 def test_memberships_of_too_few_canaries_are_refused():
     with pytest.raises(NotDeclared):
-        answers.membership([np.zeros((1, 3), np.int64)], np.ones((1, 3), bool), RATE, TAIL)
+        answers.guess_membership([np.zeros((1, 3), np.int64)], np.ones((1, 3), bool), RATE, TAIL)

@@ -86,7 +86,7 @@ def test_no_advantage_is_allowed_beyond_what_the_noise_leaves():
 def test_a_canary_in_many_batches_is_judged_by_some_of_them():
     coins, sums, drawn = run(0, 0.5, rate=0.9)
     assert known(coins, sums, drawn, 0.5).noise > 0.7, "all are guessed right"
-    some, largest = canaries.first(drawn, 1), int(drawn.sum(axis=0).max())
+    some, largest = canaries.first_batches(drawn, 1), int(drawn.sum(axis=0).max())
     assert (some.sum(axis=0) <= 1).all()
     assert (some <= drawn).all()
     scores, batches = canaries.with_batches(sums, some), some.sum(axis=0)
@@ -96,7 +96,7 @@ def test_a_canary_in_many_batches_is_judged_by_some_of_them():
 
 @pytest.mark.parametrize("noise", [0.5, 0.6, 1.0, 3.0])
 def test_judged_batches_leave_some_guesses_wrong(noise):
-    found = norm.cdf(canaries.judged(noise) ** 0.5 / (2 * noise))
+    found = norm.cdf(canaries.telling_batches(noise) ** 0.5 / (2 * noise))
     assert 0.84 < found < 0.93
 
 

@@ -57,7 +57,7 @@ class InMemory:
         return KeyConfiguration(helper, identity, "https://helper", 0, (published,))
 
 
-class Set:
+class BrowserSetup:
     """A browser and all around it."""
 
     def __init__(self, path: Path | str = ":memory:", rng: Randomness | None = None, **changes: Any) -> None:

@@ -72,13 +72,13 @@ def test_canaries_in_releases_say_ok_only_where_they_see(kind):
 
 def trained(count, moved, noise=1.0, masked=True):
     """The verdicts on a run that declares noise 1, in which canaries move sums so far."""
-    rng, course = np.random.default_rng(7), SessionCharge("gaussian", 1.0, 0.25, 16, 15, 1e-5)
-    coins, drawn = rng.random(count) < 0.5, rng.random((16, count)) < course.rate
+    rng, charge = np.random.default_rng(7), SessionCharge("gaussian", 1.0, 0.25, 16, 15, 1e-5)
+    coins, drawn = rng.random(count) < 0.5, rng.random((16, count)) < charge.rate
     own, told = rng.normal(0, noise, (2, 16, count))
     uniform = rng.integers(0, field.P, (16, 2, count))
     answers = np.where(drawn[:, None] | masked, uniform, 0)
     sums = moved * drawn * (coins - 0.5) + own + told
-    judged, _ = training.judge(coins, sums, told, drawn, answers, 1 << 28, course, course.rate)
+    judged, _ = training.judge(coins, sums, told, drawn, answers, 1 << 28, charge, charge.rate)
     return [each.verdict for each in judged]
 
 

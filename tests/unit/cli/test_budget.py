@@ -41,6 +41,7 @@ def test_nothing_spent_leaves_everything_and_says_of_what(helpers):
     ]
     assert found["entries"] == []
     assert "what training may cost against the ad server" in " ".join(shown().split())
+    assert "a source's budget, against the ad server" in " ".join(shown().split())
 
 
 def test_what_spent_it_and_what_a_refund_gave_back(helpers):

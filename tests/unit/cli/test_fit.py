@@ -173,7 +173,7 @@ def test_an_evaluation_says_its_price_first_and_is_charged_once(written):
     assert plan.removesuffix(". Nothing was spent\n") in first.stderr
     assert re.search(r"\ncharged ε = 0\.\d+ against everybody; left of a source's budget", first.stderr)
     again = run("evaluate", written)
-    once = r"already evaluated: nothing was charged \(it was ε = 0\.\d+ then\); left .*\n"
+    once = r"already evaluated: nothing was charged \(it was ε = 0\.\d+ against everybody then\); left .*\n"
     assert re.fullmatch(once, again.stderr)
     assert again.stdout == first.stdout
     assert charged() == ["moments", "cells"]
@@ -190,7 +190,24 @@ def test_what_was_found_sets_probabilities_right(written):
     assert after == pytest.approx(1 / (1 + np.exp(-slope * logits - intercept)))
     assert after.mean() == pytest.approx(labels.mean(), rel=0.05)
     assert charged() == ["moments", "cells"]
-    # It is another model now, and another question.
+    # The same again: the question is about the model as it was fitted, and answered already.
+    saved = (folder / "model.json").read_bytes()
+    again = json.loads(run("evaluate", written, "--noise", "0.1", "--recalibrate", "--json").stdout)
+    assert not again["charged"]
+    assert again["recalibrated"] == found["recalibrated"]
+    assert (folder / "model.json").read_bytes() == saved
+    # To fit the same again does not undo it; how good it is now is another question, which is said.
+    done = run("fit", written)
+    assert "model.json: already fitted: nothing was charged" in done.stdout
+    assert "It was recalibrated since, and stays so; to have it as it was, delete the file" in done.stdout
+    assert json.loads(run("fit", written, "--json").stdout)["recalibrated"]
+    assert (folder / "model.json").read_bytes() == saved
+    assert charged() == ["moments", "cells"]
+    assert "was recalibrated: this asks about it as it is now" in run("evaluate", written, "--plan").stderr
+    (folder / "model.json").unlink()
+    run("fit", written)
+    assert load(folder / "model.json").predict_proba(rows)[:, 1] == pytest.approx(before)
+    # Another noise is another question.
     line = run("evaluate", written, "--noise", "2", "--recalibrate").stdout.splitlines()[-1]
     assert re.fullmatch(rf"{folder / 'model.json'}: recalibrated, logits times [\d.]+, [-+][\d.]+; .*", line)
 
@@ -249,12 +266,13 @@ def test_an_empty_table_and_a_missing_one(written):
     path.write_text(path.read_text().splitlines()[0] + "\n")
     assert "no rows below its first line" in run("fit", written, code=1).stderr
     path.unlink()
-    assert run("fit", written, code=1).stderr.endswith("people.csv: No such file or directory\n")
+    assert "people.csv: there is no such file. Give the path of a table" in run("fit", written, code=1).stderr
     assert charged() == []
 
 
 def test_more_than_the_budget_is_refused(written):
     slip(written, "run.toml", "noise = 0.5", "noise = 0.01")
+    assert "which is more than is left: " in run("fit", written, "--explain", code=3).stdout
     done = run("fit", written, code=3)
     assert done.stderr.splitlines()[-1].startswith("BudgetExhausted: ")
     assert charged() == []
@@ -280,5 +298,9 @@ def test_a_helper_that_is_away_says_how_to_carry_on(written, monkeypatch):
 def test_what_is_slow_says_so_on_standard_error(written, monkeypatch):
     monkeypatch.setattr(output, "_PATIENCE_S", 0.0)
     done = run("fit", written, "--json")
-    assert done.stderr == "choosing a map without labels, asking the helpers, solving …\n"
+    first, *stages = done.stderr.splitlines()
+    assert first == "choosing a map without labels … (0 s)"
+    assert any("waiting for" in stage or "solving" in stage for stage in stages)
     json.loads(done.stdout)
+    monkeypatch.setattr(output, "_PATIENCE_S", 60.0)
+    assert not run("fit", written, "--json").stderr

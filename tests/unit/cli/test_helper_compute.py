@@ -39,7 +39,8 @@ def refused(world, monkeypatch):
 
 def on(made: RayNodes, monkeypatch: pytest.MonkeyPatch, **changes: str | int) -> dict[str, str | int]:
     monkeypatch.setenv("RAY_AUTH_TOKEN", made.token)
-    return {"engine": "ray", "address": made.address, "workers": 1, **changes}
+    storage = f"file://{made.folder}/datasets"
+    return {"engine": "ray", "address": made.address, "workers": 1, "storage": storage, **changes}
 
 
 @pytest.mark.parametrize(
@@ -47,7 +48,14 @@ def on(made: RayNodes, monkeypatch: pytest.MonkeyPatch, **changes: str | int) ->
     [
         ({"engine": "ray", "workers": 1}, "needs the cluster's address"),
         ({"engine": "dask"}, "'local', 'serial' or 'ray'"),
-        ({"engine": "ray", "address": "127.0.0.1:1"}, "ClusterAway: nothing answers at 127.0.0.1:1"),
+        (
+            {"engine": "ray", "address": "127.0.0.1:1"},
+            "need storage that they reach, where datasets are sealed",
+        ),
+        (
+            {"engine": "ray", "address": "127.0.0.1:1", "storage": "memory://datasets"},
+            "ClusterAway: nothing answers at 127.0.0.1:1",
+        ),
         (
             {"storage": "nosuch://bucket", "workers": 1},
             "UnreadableStorage: nosuch:// cannot be used",
@@ -67,7 +75,9 @@ def test_a_cluster_that_is_too_small(refused, cluster, monkeypatch):
 
 def test_workers_that_cannot_read_the_storage(refused, cluster, monkeypatch):
     """What is in the memory of one process is in no other's."""
-    said = "UnreadableStorage: 1 of 1 workers cannot read where this helper keeps datasets: name storage that"
+    said = (
+        "UnreadableStorage: 1 of 1 workers cannot read where this helper keeps datasets (FileNotFoundError)"
+    )
     refused(said, **on(cluster, monkeypatch, storage="memory://datasets"))
 
 

@@ -1,4 +1,5 @@
 import json
+import re
 
 import pytest
 from typer.testing import CliRunner
@@ -175,6 +176,24 @@ def test_explaining_asks_nothing(measured):
         "of a source's budget. Nothing was spent."
     ) in run(*options).stdout
     assert json.loads(run(*options, "--json").stdout)["left_epsilon"] == 7.0
+    assert not measured.helpers[0].received
+
+
+def test_what_would_be_refused_exits_as_the_question_would_and_says_what_fits(measured):
+    values = ["--value", "purchase", "--value", "visit", "--value", "count"]
+    groupings = ["--group-by", "campaign", "--group-by", "place", "--group-by", "campaign,place"]
+    shown = run("query", *values, *groupings, "--explain", code=3).stdout
+    fits = re.search(
+        r"ε = 9 against .*, which is more than is left: 8 of 8 is left of a source's budget; "
+        r"epsilon = (\S+) fits, or noise (\S+?)\. Nothing was spent\.",
+        shown,
+    )
+    assert fits, shown
+    for option, figure in zip(("--epsilon", "--noise"), fits.groups(), strict=True):
+        run("query", *values, *groupings, option, figure, "--explain")
+    found = json.loads(run("query", *values, *groupings, "--explain", "--json", code=3).stdout)
+    assert found["exceeded"] == {"of": "a source's budget", "left_epsilon": 8.0, "most_epsilon": 8.0}
+    assert not found["fits"]
     assert not measured.helpers[0].received
 
 

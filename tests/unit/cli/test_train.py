@@ -6,7 +6,9 @@ from typer.testing import CliRunner
 
 from maskedlark.adserver.client import Client
 from maskedlark.cli import app
-from maskedlark.training import load
+from maskedlark.training import load, recalibrating
+from maskedlark.training import network as networks
+from maskedlark.training.recalibrating import Recalibration
 from tests.unit.training.cases import document, home, model
 from tests.unit.training.recipes import BUILD, RUN, STEPPING
 
@@ -57,6 +59,24 @@ def test_what_was_planned_can_be_changed_before_it_is_run(written):
     assert "trained 2 steps" in done.stdout
     written.write_text(written.read_text().replace("steps = 2", "steps = 4"))
     assert "holds a run with other settings" in INVOKE(app, ["train", str(written)]).stderr
+
+
+def test_a_recalibrated_model_is_not_undone_by_typing_the_same_again(written):
+    written.write_text('folder = "run"\n' + written.read_text())
+    path = written.parent / "model.pt"
+    assert INVOKE(app, ["train", str(written)]).exit_code == 0
+    trained = load(path, model())
+    recalibrating.predictor(trained, [Recalibration(1.5, 0.25)] * len(networks.names(trained.loss))).save(
+        path
+    )
+    saved = path.read_bytes()
+    done = INVOKE(app, ["train", str(written)])
+    assert "already trained 4 steps" in done.stdout, done.output
+    assert "It was recalibrated since, and stays so; to have it as it was, delete the file" in done.stdout
+    assert path.read_bytes() == saved
+    path.unlink()
+    assert "It was recalibrated" not in INVOKE(app, ["train", str(written)]).stdout
+    assert load(path, model()).before is None
 
 
 def test_a_run_is_trained_and_saved(written):

@@ -3,14 +3,19 @@
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 from maskedlark.compute.engine import Engine, SerialEngine
 from maskedlark.compute.errors import WorkersLost, WorkFailed
-from maskedlark.errors import OutOfRange
 from maskedlark.helper.errors import FolderInUse
+from maskedlark.release.shards import Computation, ShardRows, compute_counted
+from maskedlark.release.under_way import UnderWay
+from maskedlark.wire.errors import OutOfRange
 from tests.unit.compute import work
 
 Check = Callable[[Engine, Path], None]
@@ -53,6 +58,21 @@ def progress_counts_in_the_caller(engine: Engine, folder: Path) -> None:
         engine.map(work.multiply, 1, range(count), tell)
         assert told == [*range(1, count + 1)]
         assert set(threads) == {threading.get_ident()}
+
+
+def queries_are_counted_by_shards(engine: Engine, folder: Path) -> None:
+    """And add up to the same, in rounds or at once."""
+    question: Any = work.Adding()
+    for count in (0, 1, engine.workers + 1, 100 * engine.workers + 3):
+        rows: list[Any] = [ShardRows(work.Number(number)) for number in range(count)]  # type: ignore[arg-type]
+        told: list[int] = []
+        with patch.object(UnderWay, "counted", lambda _, what, of, told=told: nullcontext(told.append)):
+            found = compute_counted(engine, Computation(question), rows)
+        assert sum(found) == sum(range(count))  # type: ignore[arg-type]
+        assert told == sorted(set(told))
+        assert told[-1:] == ([count] if count else [])
+        assert len(told) <= 16
+    assert len(told) > 8
 
 
 def errors_keep_their_type_and_content(engine: Engine, folder: Path) -> None:
@@ -118,6 +138,7 @@ CHECKS: tuple[Check, ...] = (
     every_worker_can_be_checked,
     common_is_decoded_once_by_a_worker,
     progress_counts_in_the_caller,
+    queries_are_counted_by_shards,
     errors_keep_their_type_and_content,
     errors_that_cannot_be_sent_are_named,
     large_items_and_results_arrive,

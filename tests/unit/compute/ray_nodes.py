@@ -22,9 +22,9 @@ class RayNodes:
         self.folder, self.token, self._process = folder, token, process
         self.address = self._answer()
 
-    def remove_node(self) -> None:
-        """Kill all processes of the node that came last."""
-        self._tell("remove")
+    def remove_node(self, node: str = "") -> str:
+        """Kill all processes of the node with this id, else of the one that came last. Returns its id."""
+        return self._tell(f"remove {node}")
 
     def add_node(self) -> None:
         """One more."""
@@ -34,10 +34,12 @@ class RayNodes:
         """Kill the head's server, without which nothing can be started."""
         self._tell("head")
 
-    def _tell(self, what: str) -> None:
+    def _tell(self, what: str) -> str:
         assert self._process.stdin is not None
         print(what, file=self._process.stdin, flush=True)
-        assert self._answer() == what
+        done, _, told = self._answer().partition(" ")
+        assert done == what.split(maxsplit=1)[0]
+        return told
 
     def _answer(self) -> str:
         assert self._process.stdout is not None
@@ -59,13 +61,16 @@ def ray_nodes(
     cpus: int = CPUS,
     address: str = "",
     token: str = "",
+    head_cpus: int | None = None,
 ) -> Iterator[RayNodes]:
-    """A cluster. Its folder has a short name: it holds sockets."""
+    """A cluster; the head has as many processors as the others, unless said. Its folder has a short name: it
+    holds sockets.
+    """
     folder, token = Path(tempfile.mkdtemp(prefix="ray-")), token or secrets.token_hex(32)
     settings = {"RAY_AUTH_MODE": mode, "RAY_AUTH_TOKEN": token, "RAY_TMPDIR": str(folder)}
-    paths = os.pathsep.join([str(source), str(ROOT)])
+    paths, port = os.pathsep.join([str(source), str(ROOT)]), address.rpartition(":")[2]
     process = subprocess.Popen(
-        [sys.executable, __file__, str(nodes), str(cpus), address.rpartition(":")[2]],
+        [sys.executable, __file__, *map(str, (nodes, cpus, cpus if head_cpus is None else head_cpus)), port],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -79,26 +84,30 @@ def ray_nodes(
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def main(nodes: int, cpus: int, port: str) -> None:
+def main(nodes: int, cpus: int, head_cpus: int, port: str) -> None:
     """Start the nodes, do what is told on standard input, and end them with it."""
     from ray.cluster_utils import Cluster
 
-    arguments = {"num_cpus": cpus, "include_dashboard": False} | (
+    arguments = {"num_cpus": head_cpus, "include_dashboard": False} | (
         {"gcs_server_port": int(port)} if port else {}
     )
     cluster = Cluster(initialize_head=True, head_node_args=arguments)
     others = [cluster.add_node(num_cpus=cpus) for _ in range(nodes - 1)]
     print(">", cluster.address, flush=True)
     for line in sys.stdin:
-        if line.strip() == "remove":
-            cluster.remove_node(others.pop(), allow_graceful=False)
-        elif line.strip() == "add":
+        told, (what, *which) = "", line.split()
+        if what == "remove":
+            node = next((each for each in others if each._node_id in which), others[-1])
+            others.remove(node)
+            cluster.remove_node(node, allow_graceful=False)
+            told = node._node_id
+        elif what == "add":
             others.append(cluster.add_node(num_cpus=cpus))
-        elif line.strip() == "head":
+        elif what == "head":
             cluster.head_node.kill_gcs_server()
-        print(">", line.strip(), flush=True)
+        print(">", what, told, flush=True)
     cluster.shutdown()
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])
+    main(int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4])

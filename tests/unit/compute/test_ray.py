@@ -1,5 +1,6 @@
 """Ray, on several nodes of this machine: the same checks as for all engines, lost nodes, and bad settings."""
 
+import importlib.util
 import os
 import shutil
 import signal
@@ -12,11 +13,15 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import NoReturn
 
 import pytest
 
-from maskedlark.compute import errors
+from maskedlark.compute import errors, ray, ray_connection
 from maskedlark.compute.engine import Engine
+from maskedlark.compute.fingerprint import Fingerprint
+from maskedlark.compute.ray_connection import Cluster
 from maskedlark.compute.settings import ComputeSettings, open_engine
 from tests.unit.compute import work
 from tests.unit.compute.conformance import CHECKS
@@ -37,7 +42,8 @@ def token(request, monkeypatch):
 
 
 def opened(address: str, workers: int = 2, owner: str = "helper-0") -> Engine:
-    return open_engine(ComputeSettings(engine="ray", address=address, workers=workers), owner)
+    settings = ComputeSettings(engine="ray", address=address, workers=workers, storage="memory://unused")
+    return open_engine(settings, owner)
 
 
 def conforms(engine: Engine, folder: Path) -> None:
@@ -46,6 +52,7 @@ def conforms(engine: Engine, folder: Path) -> None:
         check(engine, folder / check.__name__)
 
 
+@pytest.mark.long
 def test_ray_conforms_and_logs_nothing_of_an_item(cluster, tmp_path, capfd):
     with closing(opened(cluster.address, 4)) as engine:
         conforms(engine, tmp_path)
@@ -65,12 +72,14 @@ def test_ray_conforms_and_logs_nothing_of_an_item(cluster, tmp_path, capfd):
         ({"address": "127.0.0.1:1"}, errors.ClusterAway, "nothing answers at 127.0.0.1:1"),
     ],
 )
+@pytest.mark.long
 def test_a_cluster_that_does_not_fit_is_refused(cluster, change, error, said):
     opened(cluster.address).close()
     with pytest.raises(error, match=said):
         opened(**{"address": cluster.address, **change})
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("token", ["0" * 64, ""])
 def test_a_wrong_token_is_refused(cluster, monkeypatch, tmp_path, token):
     monkeypatch.setenv("RAY_AUTH_TOKEN", token)
@@ -79,6 +88,7 @@ def test_a_wrong_token_is_refused(cluster, monkeypatch, tmp_path, token):
         opened(cluster.address)
 
 
+@pytest.mark.long
 def test_a_cluster_that_asks_for_no_token_is_refused():
     refused = pytest.raises(errors.NotAuthenticated, match="takes work from anybody")
     with ray_nodes(1, mode="disabled") as cluster, refused:
@@ -150,6 +160,75 @@ def test_a_worker_of_other_files_is_refused(monkeypatch, tmp_path):
             opened(cluster.address)
 
 
+@pytest.mark.long
+def test_a_node_without_maskedlark_is_refused(monkeypatch, tmp_path):
+    package = tmp_path / "src" / "maskedlark"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("raise ImportError('it is not here')")
+    with ray_nodes(1, source=tmp_path / "src") as cluster:
+        monkeypatch.setenv("RAY_AUTH_TOKEN", cluster.token)
+        with pytest.raises(errors.OtherVersion, match="could not load maskedlark: install"):
+            opened(cluster.address)
+
+
+class ActorDiedError(Exception):
+    """As Ray has it."""
+
+    def __init__(self, actor_init_failed: bool) -> None:
+        self.actor_init_failed = actor_init_failed
+
+
+@pytest.mark.parametrize(
+    ("raised", "error", "said"),
+    [
+        (ActorDiedError(True), errors.OtherVersion, "could not load maskedlark: install 9.9"),
+        (ActorDiedError(False), errors.BadEngine, r"ended as it started \(ActorDiedError\)"),
+    ],
+)
+def test_workers_that_do_not_start_say_why(raised, error, said):
+    """That a worker was killed is not said to be another version."""
+
+    def get(_: object) -> NoReturn:
+        raise raised
+
+    made = object.__new__(ray._Workers)
+    made._ray = SimpleNamespace(
+        wait=lambda *_, **__: ([], []),
+        get=get,
+        exceptions=SimpleNamespace(RayError=ActorDiedError),
+    )
+    made._ours = Fingerprint("9.9", "3.11", "")
+    with pytest.raises(error, match=said) as refused:
+        made._are_ready([], 1)
+    assert type(refused.value) is error
+
+
+def test_a_cluster_of_another_ray_is_refused(monkeypatch, tmp_path):
+    """Ray compares versions itself, and raises RuntimeError: what it says is all that tells."""
+    spec = importlib.util.find_spec("ray")
+    assert spec is not None
+    assert spec.origin is not None
+    said = "Version mismatch: "
+    assert said in (Path(spec.origin).parent / "_private" / "utils.py").read_text()
+    for name, value in (("TMPDIR", str(tmp_path)), ("AUTH_TOKEN", ""), ("AUTH_MODE", "")):
+        monkeypatch.setenv(f"RAY_{name}", value)
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+
+    def init(**_: object) -> NoReturn:
+        raise RuntimeError(f"{said}The cluster was started with:\n    Ray: 2.0.0\n    Python: 3.8.1")
+
+    fake, experimental = ModuleType("ray"), ModuleType("ray.experimental")
+    vars(fake)["_raylet"] = SimpleNamespace(Config=SimpleNamespace(initialize=lambda _: None))
+    vars(fake)["init"], vars(experimental)["internal_kv"] = init, None
+    monkeypatch.setitem(sys.modules, "ray", fake)
+    monkeypatch.setitem(sys.modules, "ray.experimental", experimental)
+    with pytest.raises(
+        errors.OtherVersion, match="runs another Ray or Python: install the same on all nodes"
+    ):
+        ray_connection.connect(Cluster("local", 1, False, "helper-0"))
+    ray_connection._LOCKS.close()
+
+
 _PARENT = """
 import os
 from maskedlark.compute.settings import ComputeSettings, open_engine
@@ -166,15 +245,36 @@ if __name__ == "__main__":
     ("ending", "code"), [("os.kill(os.getpid(), 9)", -signal.SIGKILL), ("engine.close()", 0)]
 )
 def test_a_cluster_of_ones_own_ends_with_the_helper(tmp_path, ending, code):
-    script, folder = tmp_path / "parent.py", Path(tempfile.mkdtemp(prefix="ray-"))
-    script.write_text(_PARENT.replace("ENDING", ending))
-    paths = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
-    environment = {**os.environ, "PYTHONPATH": paths, "RAY_TMPDIR": str(folder), "HOME": str(tmp_path)}
-    done = subprocess.run([sys.executable, script], capture_output=True, check=False, env=environment)
+    folder = Path(tempfile.mkdtemp(prefix="ray-"))
+    done = on_a_cluster_of_its_own(tmp_path, folder, ending)
     assert (done.returncode, done.stderr) == (code, b"")
     assert len(done.stdout.split()) == 2
     assert are_gone(map(int, done.stdout.split()))
     assert are_gone(with_argument(str(folder)))
     assert not (tmp_path / ".ray").exists()
     assert (code != 0) == any(folder.iterdir())
+    if code:
+        # What was left goes with the next start.
+        assert on_a_cluster_of_its_own(tmp_path, folder, "engine.close()").returncode == 0
+        assert not any(folder.iterdir())
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def on_a_cluster_of_its_own(home: Path, folder: Path, ending: str) -> "subprocess.CompletedProcess[bytes]":
+    script = home / "parent.py"
+    script.write_text(_PARENT.replace("ENDING", ending))
+    paths = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
+    environment = {**os.environ, "PYTHONPATH": paths, "RAY_TMPDIR": str(folder), "HOME": str(home)}
+    return subprocess.run([sys.executable, script], capture_output=True, check=False, env=environment)
+
+
+def test_folders_of_clusters_that_run_stay_and_others_go(tmp_path):
+    """A lock says which is which; a folder without one is not ours."""
+    (tmp_path / "ray-of-others").mkdir()
+    running, ended = ray_connection._own_folder(tmp_path), tmp_path / "ray-ended"
+    ended.mkdir()
+    (ended / "maskedlark-runs").touch()
+    (ended / "spilled").write_bytes(b"chunks")
+    again = ray_connection._own_folder(tmp_path)
+    assert {*tmp_path.iterdir()} == {tmp_path / "ray-of-others", running, again}
+    ray_connection._LOCKS.close()

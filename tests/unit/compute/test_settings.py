@@ -17,6 +17,7 @@ from maskedlark.compute.settings import ComputeSettings, open_engine
         ({"engine": "ray"}, "needs the cluster's address"),
         ({"address": "10.0.0.5:6379"}, "an address is of a Ray cluster"),
         ({"engine": "ray", "address": "10.0.0.5"}, "should match pattern"),
+        ({"engine": "ray", "address": "10.0.0.5:6379"}, "need storage that they reach"),
         ({"engine": "ray", "address": "ray://10.0.0.5:10001"}, "should match pattern"),
         ({"workers": 0}, "greater than or equal to 1"),
         ({"device": "tpu"}, "'cpu' or 'cuda'"),
@@ -30,7 +31,11 @@ def test_bad_settings_are_refused(given, said):
 
 @pytest.mark.parametrize("address", ["local", "10.0.0.5:6379", "head.example:6379", "[::1]:6379"])
 def test_addresses(address):
-    assert ComputeSettings(engine="ray", address=address).address == address
+    assert ComputeSettings(engine="ray", address=address, storage="file:///mnt/0").address == address
+
+
+def test_a_cluster_of_this_machine_needs_no_storage():
+    assert ComputeSettings(engine="ray", address="local").storage is None
 
 
 def test_every_setting_ends_in_an_example():

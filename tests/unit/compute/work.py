@@ -7,14 +7,37 @@ import time
 from pathlib import Path
 from typing import NoReturn
 
-from maskedlark.errors import OutOfRange
 from maskedlark.helper.errors import FolderInUse
+from maskedlark.wire.errors import OutOfRange
 
 SECRET = "a share, which nobody may read"
 
 
 def multiply(common: int, item: int) -> int:
     return common * item
+
+
+class Adding:
+    """A query over shards that are numbers: it adds them up."""
+
+    def over(self, records: int, device: str) -> int:
+        return records
+
+    def combined(self, partials: list[int]) -> int:
+        return sum(partials)
+
+
+class Number:
+    """A shard of one record."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __len__(self) -> int:
+        return 1
+
+    def records(self) -> int:
+        return self.number
 
 
 def double(item: int) -> int:
@@ -86,3 +109,9 @@ def wait_for(mark: Path, item: int) -> int:
     while not (mark / "go").exists():
         time.sleep(0.02)
     return os.getpid()
+
+
+def mapped(folder: Path, _: object) -> list[str]:
+    """Files in a folder that this process has mapped."""
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    return [line for line in lines if str(folder) in line]

@@ -13,6 +13,7 @@ from maskedlark.core.declared import Measure, Model
 from maskedlark.core.field import FieldArray, P
 from maskedlark.randomness import Randomness
 from tests.twins import validity as twin
+from tests.unit.core import polynomials
 
 Declared = Measure | Model
 Forger = Callable[[FieldArray, Declared, Randomness], FieldArray]
@@ -59,6 +60,21 @@ def meeting(secrets: FieldArray, declared: Declared, rng: Randomness, guesses: t
     difference = interpolated(known, (*range(1, m + 1), *guesses), sent_at(m))
     g = field.subtract(product(numbers, u, sent_at(m)), difference)
     return np.concatenate([secrets, u, g], axis=1)
+
+
+def point_of(share: FieldArray, published: FieldArray, declared: Declared) -> int:
+    """Where a report is checked, as found by whoever knows one helper's share and what it published of it.
+
+    Both polynomials of that helper, less its numbers, are 0 at t: all others of their zeros differ.
+    """
+    m, (u, *g_values) = declared.points(), share[declared.secrets() :].tolist()
+    bits = declared.bits(share[None, : declared.secrets()])[0].tolist()
+    f = polynomials.through(range(m + 1), [u, *bits])
+    g = polynomials.through(range(2 * m + 1), [g_values[0], *[0] * m, *g_values[1:]])
+    f_at, g_at = published.tolist()
+    common = polynomials.common([(f[0] - f_at) % P, *f[1:]], [(g[0] - g_at) % P, *g[1:]])
+    assert len(common) == 2, "t - x"
+    return -common[0] * pow(common[1], -1, P) % P
 
 
 def guessing(secrets: FieldArray, declared: Declared, rng: Randomness) -> FieldArray:

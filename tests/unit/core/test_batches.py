@@ -2,6 +2,7 @@
 
 import math
 from fractions import Fraction
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -38,10 +39,8 @@ def test_who_is_held_out_is_the_twins(seed, tag, rate, records):
 @settings(max_examples=12)
 @given(seeds, slots, st.integers(1, 9), st.integers(0, 25))
 def test_every_partition_is_the_twins(seed, slot, count, records):
-    found = batches.partition(seed, "m", slot, count, records)
-    for record in range(records):
-        place = twin.place(seed, "m", slot, count, records, record)
-        assert [number for number, batch in enumerate(found) if record in batch] == [place]
+    wanted = [twin.place(seed, "m", slot, count, records, record) for record in range(records)]
+    assert batches.partition(seed, "m", slot, count, records).tolist() == wanted
 
 
 def test_the_cipher_is_the_standards():
@@ -52,10 +51,45 @@ def test_the_cipher_is_the_standards():
 @given(seeds, slots, st.integers(1, 300), st.integers(0, 400))
 def test_a_partition_has_every_record_once_and_even_batches(seed, slot, count, records):
     found = batches.partition(seed, "m", slot, count, records)
-    assert len(found) == count
-    assert sorted(np.concatenate(found).tolist()) == list(range(records))
-    assert max(map(len, found)) - min(map(len, found)) <= 1
-    assert all((np.diff(batch) > 0).all() for batch in found)
+    sizes = np.bincount(found, minlength=count)
+    assert (len(found), len(sizes)) == (records, count)
+    assert sizes.max() - sizes.min() <= 1
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.integers(0, 3) | st.integers(0, 2**64 - 1), max_size=60),
+    st.integers(1, 70),
+    st.integers(1, 50),
+)
+def test_a_partition_is_that_of_records_sorted_by_their_words(words, count, block):
+    """Also where words are equal, which no seed is known for: the earlier record is first."""
+
+    class Given:
+        def __init__(self):
+            self.left = np.array(words, np.uint64)
+
+        def random_raw(self, size):
+            drawn, self.left = np.split(self.left, [size])
+            return drawn
+
+    with patch.object(batches, "_stream", lambda *_: Given()), patch.object(batches, "BLOCK", block):
+        found = batches.partition(SEED, "m", 0, count, len(words))
+    order = np.argsort(np.array(words, np.uint64), kind="stable")
+    for number, own in enumerate(np.array_split(order, count)):
+        assert np.flatnonzero(found == number).tolist() == sorted(own.tolist())
+
+
+@pytest.mark.parametrize("rate", [0.01, 0.4, 0.7])
+def test_draws_in_blocks_are_those_at_once(rate, monkeypatch):
+    def drawn():
+        found = batches.poisson(SEED, "m", 3, rate, 1000)
+        out, parts = batches.held_out(SEED, "m", rate, 1000), batches.partition(SEED, "m", 3, 7, 1000)
+        return found.rows.tolist(), found.taken.tolist(), out.tolist(), parts.tolist()
+
+    whole = drawn()
+    monkeypatch.setattr(batches, "BLOCK", 7)
+    assert drawn() == whole
 
 
 @given(rates)

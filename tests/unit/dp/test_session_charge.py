@@ -17,13 +17,13 @@ from maskedlark.dp.session_charge import (
     ClosedSessionCharge,
     SessionCharge,
     adserver_epsilon,
-    announced,
+    batch_bound,
+    batches_reach_k,
     coalition_epsilon,
-    crowded,
     sampled_epsilon,
 )
 from maskedlark.errors import NotDeclared
-from tests.twins import course as twin
+from tests.twins import session_charge as twin
 
 DELTA = 1e-6
 NOISES = st.floats(0.4, 20.0)
@@ -107,18 +107,18 @@ def test_opposite_ends_of_a_line_are_the_worst_of_the_plane(epsilon, rate):
             assert delta(angle, length) <= worst * (1 + 1e-6) + 1e-12
 
 
-def test_the_whole_of_a_course_is_computed_at_its_part_of_delta():
-    course = gaussian(1.0, 0.02, 500, 30)
-    assert adserver_epsilon(course) == sampled_epsilon(1.0, 0.02, 500, 12 / 16 * DELTA)
+def test_the_whole_of_a_session_charge_is_computed_at_its_part_of_delta():
+    charge = gaussian(1.0, 0.02, 500, 30)
+    assert adserver_epsilon(charge) == sampled_epsilon(1.0, 0.02, 500, 12 / 16 * DELTA)
     known = accountant.epsilon([Charge("gaussian", 1.0, 30)], 13 / 16 * DELTA)
-    assert coalition_epsilon(course) == known
+    assert coalition_epsilon(charge) == known
     unsampled = gaussian(1.0, 1.0, 30, 30)
     assert adserver_epsilon(unsampled) == coalition_epsilon(unsampled) == known
 
 
-def test_laplace_courses_have_one_figure():
-    course = SessionCharge("laplace", 20.0, 0.02, 500, 30, DELTA)
-    assert adserver_epsilon(course) == coalition_epsilon(course)
+def test_laplace_sessions_have_one_figure():
+    charge = SessionCharge("laplace", 20.0, 0.02, 500, 30, DELTA)
+    assert adserver_epsilon(charge) == coalition_epsilon(charge)
     assert adserver_epsilon(SessionCharge("laplace", 20.0, 1.0, 30, 30, 0.0)) == 1.5
     assert adserver_epsilon(SessionCharge("laplace", 20.0, 1.0, 32, 32, 0.0).closed(9, 16)) == pytest.approx(
         0.8
@@ -128,22 +128,22 @@ def test_laplace_courses_have_one_figure():
 @settings(deadline=None, max_examples=15)
 @given(NOISES, RATES, STEPS, st.data())
 def test_the_ad_server_never_learns_more_than_a_coalition(noise, rate, steps, data):
-    course = gaussian(noise, rate, steps, data.draw(st.integers(0, steps)))
-    assert 0 <= adserver_epsilon(course) <= coalition_epsilon(course)
+    charge = gaussian(noise, rate, steps, data.draw(st.integers(0, steps)))
+    assert 0 <= adserver_epsilon(charge) <= coalition_epsilon(charge)
 
 
 @settings(deadline=None, max_examples=15)
 @given(NOISES, st.sampled_from([0.02, 0.1, 1.0]), STEPS, st.data())
-def test_a_closed_course_costs_what_was_used_or_more_and_never_more_than_the_whole(noise, rate, steps, data):
+def test_a_closed_session_costs_what_was_used_or_more_and_never_more_than_the_whole(noise, rate, steps, data):
     batches = data.draw(st.integers(1, steps))
     used = data.draw(st.integers(0, steps))
-    course = gaussian(noise, rate, steps, batches)
-    kept = course.kept(used)
+    charge = gaussian(noise, rate, steps, batches)
+    kept = charge.kept(used)
     assert used <= kept <= steps
-    closed = course.closed(used, min(kept, batches))
+    closed = charge.closed(used, min(kept, batches))
     plain = accountant.epsilon([Charge("gaussian", noise, min(used, batches))], DELTA)
-    assert plain * (1 - 1e-9) <= coalition_epsilon(closed) <= coalition_epsilon(course)
-    assert adserver_epsilon(closed) <= adserver_epsilon(course)
+    assert plain * (1 - 1e-9) <= coalition_epsilon(closed) <= coalition_epsilon(charge)
+    assert adserver_epsilon(closed) <= adserver_epsilon(charge)
     if used and rate < 1:
         assert adserver_epsilon(closed) >= min(plain, sampled_epsilon(noise, rate, used, DELTA)) * 0.999
     assert closed.delta == (DELTA if used else 0.0)
@@ -151,15 +151,15 @@ def test_a_closed_course_costs_what_was_used_or_more_and_never_more_than_the_who
 
 def test_an_early_end_bounds_the_loss_itself():
     """A Gaussian's loss is N(μ²/2, μ²): beyond the figure of an early end with 1/16 of δ at most."""
-    course = gaussian(4.0, 1.0, 40, 40)
+    charge = gaussian(4.0, 1.0, 40, 40)
     for used in (10, 20, 30):
         mu = math.sqrt(used) / 4.0
-        beyond = 0.5 * math.erfc((coalition_epsilon(course.closed(used, used)) / mu - mu / 2) / math.sqrt(2))
+        beyond = 0.5 * math.erfc((coalition_epsilon(charge.closed(used, used)) / mu - mu / 2) / math.sqrt(2))
         assert beyond <= DELTA / 16
-    assert coalition_epsilon(course.closed(10, 10)) < 0.6 * coalition_epsilon(course)
+    assert coalition_epsilon(charge.closed(10, 10)) < 0.6 * coalition_epsilon(charge)
 
 
-def test_a_course_that_was_not_used_costs_nothing():
+def test_a_session_that_was_not_used_costs_nothing():
     closed = gaussian(1.0, 0.02, 500, 30).closed(0, 0)
     assert (adserver_epsilon(closed), coalition_epsilon(closed), closed.delta) == (0.0, 0.0, 0.0)
 
@@ -169,11 +169,11 @@ def test_a_course_that_was_not_used_costs_nothing():
     [(500, 0, 0), (500, 1, 125), (500, 125, 125), (500, 126, 250), (500, 376, 500), (500, 500, 500),
      (1, 1, 1), (2, 1, 1), (3, 1, 2), (3, 2, 3), (10, 2, 3), (10, 3, 5), (10, 6, 8)],
 )  # fmt: skip
-def test_a_course_ends_at_the_quarter_that_was_begun(steps, used, kept):
+def test_a_session_ends_at_the_quarter_that_was_begun(steps, used, kept):
     assert gaussian(1.0, 0.02, steps, 1).kept(used) == kept
 
 
-def test_a_course_has_at_most_three_early_ends():
+def test_a_session_has_at_most_three_early_ends():
     for steps in range(1, 60):
         ends = {gaussian(1.0, 1.0, steps, 0).kept(used) for used in range(1, steps + 1)}
         assert len(ends - {steps}) <= 3
@@ -186,20 +186,20 @@ def test_what_is_announced_is_exceeded_so_rarely_that_it_may_be_said(noise, rate
     epsilon = sampled_epsilon(noise, rate, steps, 12 / 16 * DELTA)
     allowed = DELTA / 128
     for kept in (steps // 4, steps):
-        found = announced("gaussian", noise, rate, steps, DELTA, kept)
+        found = batch_bound("gaussian", noise, rate, steps, DELTA, kept)
         assert binom.sf(found, kept, rate) * (1 + math.exp(epsilon)) <= allowed
         assert binom.sf(found - 1, kept, rate) * (1 + math.exp(epsilon)) > allowed
-    assert announced("gaussian", noise, 1.0, steps, DELTA) == steps
+    assert batch_bound("gaussian", noise, 1.0, steps, DELTA) == steps
 
 
 def test_batches_that_may_fall_below_k_amplify_nothing():
-    course = gaussian(1.0, 0.02, 500, 34)
-    assert crowded(course, 100_000, 50)
-    assert not crowded(course, 4_000, 50)
-    assert crowded(course, 4_000, 1)
-    assert crowded(course, 12_000, 50)
-    assert not crowded(course, 12_000, 50, held_out=0.7)
-    assert crowded(gaussian(1.0, 1.0, 500, 34), 10, 50)
+    charge = gaussian(1.0, 0.02, 500, 34)
+    assert batches_reach_k(charge, 100_000, 50)
+    assert not batches_reach_k(charge, 4_000, 50)
+    assert batches_reach_k(charge, 4_000, 1)
+    assert batches_reach_k(charge, 12_000, 50)
+    assert not batches_reach_k(charge, 12_000, 50, held_out=0.7)
+    assert batches_reach_k(gaussian(1.0, 1.0, 500, 34), 10, 50)
 
 
 @pytest.mark.parametrize(
@@ -218,8 +218,8 @@ def test_calibration_finds_the_least_noise_that_fits(kind, rate, steps, delta, e
     found = noise_for_session(kind, rate, steps, delta, epsilon, coalition)
 
     def fits(noise):
-        course = planned(kind, noise, rate, steps, delta)
-        return adserver_epsilon(course) <= epsilon and coalition_epsilon(course) <= coalition
+        charge = planned(kind, noise, rate, steps, delta)
+        return adserver_epsilon(charge) <= epsilon and coalition_epsilon(charge) <= coalition
 
     assert fits(found)
     assert float(f"{found:.4g}") == found
@@ -238,8 +238,8 @@ def test_no_noise_fits_nothing():
 @pytest.mark.parametrize("rate", [1e-6, 0.5])
 @pytest.mark.parametrize("delta", [1e-300, 1e-12, 1e-6, 0.5])
 def test_extremes_have_a_finite_cost(noise, rate, delta):
-    course = gaussian(noise, rate, 10, 10, delta)
-    assert 0 <= adserver_epsilon(course) <= coalition_epsilon(course) < math.inf
+    charge = gaussian(noise, rate, 10, 10, delta)
+    assert 0 <= adserver_epsilon(charge) <= coalition_epsilon(charge) < math.inf
 
 
 @pytest.mark.parametrize(
@@ -248,13 +248,13 @@ def test_extremes_have_a_finite_cost(noise, rate, delta):
      {"batches": 11}, {"batches": -1}, {"delta": 0.0}, {"delta": 1.0}, {"delta": math.nan},
      {"noise": 0.0}, {"mechanism": "uniform"}],
 )  # fmt: skip
-def test_senseless_courses_are_refused(changes):
+def test_senseless_sessions_are_refused(changes):
     fields = {"mechanism": "gaussian", "noise": 1.0, "rate": 0.5, "steps": 10, "batches": 5, "delta": DELTA}
     with pytest.raises(NotDeclared):
         SessionCharge(**{**fields, **changes})
 
 
 @pytest.mark.parametrize(("steps", "batches"), [(11, 1), (3, 4), (8, 6), (-1, 0), (4, 1), (5, -1)])
-def test_a_course_is_closed_at_a_quarter_with_no_more_than_it_had(steps, batches):
+def test_a_session_is_closed_at_a_quarter_with_no_more_than_it_had(steps, batches):
     with pytest.raises(NotDeclared):
         ClosedSessionCharge(gaussian(1.0, 0.5, 10, 5), steps, batches)

@@ -48,3 +48,15 @@ def exported_by_sklearn(model: Any, features: int, dtype: Any = np.float32, **op
         warnings.simplefilter("ignore")
         made = skl2onnx.to_onnx(model, np.zeros((1, features), dtype), options=options or None)
     return bytes(made.SerializeToString())
+
+
+class Residual(torch.nn.Module):
+    """x + f(x), then the last layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.last = torch.nn.Linear(4, 4), torch.nn.Linear(4, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.last(x + torch.relu(self.inner(x)))
+        return found

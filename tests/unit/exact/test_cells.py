@@ -194,3 +194,17 @@ def test_many_wide_records_in_several_blocks_are_those_of_numpy(outputs: int) ->
     made, sent = linear(*centroids.tolist())
     wanted = (rows.astype(np.float64) @ centroids.T).argmax(axis=1)
     assert cells(made, sent, rows, [Largest(0, outputs)])[0].tolist() == wanted.tolist()
+
+
+@pytest.mark.parametrize("bits", [8, 16])
+def test_a_gpu_gives_the_same_cells(bits: int) -> None:
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device here")
+    made = dense((40, 30, 50), SoftmaxCrossEntropy(50))
+    sent = quantise(made, random_parameters(made, 7), (6,), bits)
+    rows = np.random.default_rng(7).integers(0, 256, (20_000, 40)).astype(np.uint8)
+    asked: list[Partition] = [Largest(0, 50), Largest(3, 7), Buckets(1, (-0.5, 0.0, 0.25))]
+    wanted = cells(made, sent, rows, asked)
+    for own, other in zip(wanted, cells(made, sent, rows, asked, device="cuda"), strict=True):
+        assert (own == other).all()
+    assert (outputs(made, sent, rows) == outputs(made, sent, rows, device="cuda")).all()

@@ -17,7 +17,7 @@ from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
 from maskedlark.exact.onnx_model import read  # noqa: E402
 from maskedlark.training import network as networks  # noqa: E402
-from tests.unit.exact.exporting import exported  # noqa: E402
+from tests.unit.exact.exporting import Residual, exported  # noqa: E402
 
 rng = np.random.default_rng(0)
 
@@ -331,18 +331,6 @@ def test_a_reshape_keeps_every_record_a_row_of_its_numbers(shape: list[int]) -> 
     data = built(node("Reshape", "x s", "r"), node("MatMul", "r w", "o"), s=np.array(shape), **W)
     with pytest.raises(ModelDoesNotFit):
         read(data, BCE)
-
-
-class Residual(torch.nn.Module):
-    """x + f(x), then the last layer."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.inner, self.last = torch.nn.Linear(4, 4), torch.nn.Linear(4, 1)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        found: torch.Tensor = self.last(x + torch.relu(self.inner(x)))
-        return found
 
 
 class WideAndDeep(torch.nn.Module):

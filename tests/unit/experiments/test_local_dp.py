@@ -18,7 +18,7 @@ from experiments.memory import Local
 from experiments.rows import Row
 from experiments.size import Size
 from maskedlark.core.local_dp import FeatureNoise
-from maskedlark.simulate.cluster import MAX_COALITION, MOST
+from maskedlark.simulate.cluster import MAX_BUDGET, MAX_COALITION
 
 SMALL: dict[str, Value] = {
     "network": "30-50-50-1",
@@ -105,7 +105,7 @@ def test_the_document_over_http_fits_what_helpers_accept():
     )
     declared = tomllib.loads(over_http.settings(own))
     most = declared["budget"]["epsilon"] + declared["models"][0]["randomised_response"]["epsilon"]
-    assert most <= MOST.epsilon
+    assert most <= MAX_BUDGET.epsilon
     assert most + declared["training"]["coalition"]["epsilon"] <= MAX_COALITION.epsilon
     assert own.clip.psi == 2
     assert "no point of the plot" in told.text(rows())

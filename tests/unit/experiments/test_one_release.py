@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 
 from experiments import rows as tables
-from experiments.data import Split
+from experiments.data import Split, shoppers
 from experiments.figures import one_release, one_release_students, one_release_told
 from experiments.figures.accounted_run import MASKED, OPACUS, PARTITIONED
-from experiments.figures.one_release_run import CELLS, MNIST, SHOPPERS, declared
+from experiments.figures.one_release_checked import CHOSEN, HELD_OUT, REFINED, UNFITTED
+from experiments.figures.one_release_choices import OF_CELLS, OWN
+from experiments.figures.one_release_run import CELLS, MNIST, SHOPPERS, TAG, declared, workflow
 from experiments.figures.one_release_told import CLEAR, LEARNT, LINEAR, ON_HTTP, RANDOMISED, STUDENT
 from experiments.rows import Row
 from experiments.size import Size
@@ -29,16 +31,20 @@ def test_every_point_has_all_seeds_and_stands_beside_gradients_and_clear_labels(
     for job in wanted:
         seeds.setdefault((job.dataset, job.series, job.x), set()).add(job.seed)
     for (dataset, series, _), found in seeds.items():
-        if series in (LINEAR, one_release_told.CELLS, LEARNT, RANDOMISED, CLEAR, STUDENT):
+        if series in (LINEAR, one_release_told.CELLS, LEARNT, RANDOMISED, CLEAR, STUDENT, REFINED):
             assert found == set(range({MNIST: 5, SHOPPERS: 8}[dataset]))
+        if series in (UNFITTED, CHOSEN):
+            assert found == set(range(1, 9)), "seed 0 is what they are held against"
     shown = {(dataset, series) for dataset, series, _ in seeds}
     both = (LINEAR, one_release_told.CELLS, RANDOMISED, STUDENT, MASKED, PARTITIONED, OPACUS)
     assert shown >= {(dataset, series) for dataset in (MNIST, SHOPPERS) for series in both}
     assert {job.dataset for job in wanted if job.alone} == {
         job.dataset for job in wanted if job.series == ON_HTTP
     }
-    groups = {job.group for job in wanted if job.series == LEARNT}
-    assert len(groups) == 5, "features are learnt once for a seed"
+    for dataset, count in ((MNIST, 5), (SHOPPERS, 8)):
+        groups = {job.group for job in wanted if (job.series, job.dataset) == (LEARNT, dataset)}
+        assert len(groups) == count, "features are learnt once for a seed"
+    assert len({job.key for job in wanted}) == len(wanted)
 
 
 def test_the_tables_have_both_adversaries_and_what_services_answered():
@@ -57,6 +63,66 @@ def test_the_tables_have_both_adversaries_and_what_services_answered():
     assert "by ε: +10.0 % at 1." in said
     assert "| 0.25 | 95.8 |" in said
     assert "0.900 and 0.900; 59 numbers were compared, and every one has the same bits." in said
+
+
+def test_what_was_checked_is_told_beside_it():
+    more = {"constants": "ridge 1", "best_held_out": "0.92", "own_held_out": "0.91", "worst_held_out": "0.9"}
+    rows = [
+        row(LINEAR, 1.0, 0, 0.91),
+        row(UNFITTED, 1.0, 1, 0.90),
+        row(CHOSEN, 1.0, 1, 0.89, **more),
+        row(HELD_OUT, 1.0, 0, 96.0, MNIST, constants=OWN),
+        row(HELD_OUT, 1.0, 0, 96.5, MNIST, constants=[*OF_CELLS][1]),
+        row(one_release_told.CELLS, 1.0, 0, 96.0, MNIST, rows_right="95.0"),
+        row(one_release_told.CELLS, 1.0, 1, 96.0, MNIST, rows_right="95.0"),
+        row(REFINED, 1.0, 0, 95.5, MNIST, rows_right="95.5"),
+        row(REFINED, 1.0, 1, 95.9, MNIST, rows_right="95.5"),
+    ]
+    said = one_release.text(rows)
+    assert "| 1 | 0.895 | 0.910 ± 0.000 | 0.900 ± 0.000 | 0.890 ± 0.000 |" in said
+    assert "Chosen were: ridge 1 1 times. On the rows that chose, the best is 0.0100 better" in said
+    assert "0.5 points over the package's own at ε = 1." in said
+    assert "| MNIST, 1; 2 seeds | 96.0 | 95.7 | -0.30 ± 0.20 | +0.50 ± 0.00 % |" in said
+
+
+def test_splits_are_drawn_as_data_is():
+    first, second = shoppers.parts(400, 0), shoppers.parts(400, 5)
+    assert sorted(np.concatenate(first)) == list(range(400))
+    assert len(second[1]) == 100
+    assert set(first[1]) != set(second[1])
+
+
+def test_constants_are_changed_for_a_while_and_no_longer():
+    from experiments.figures.one_release_constants import of_maps, part
+    from maskedlark.fitting import maps
+
+    rows = np.random.default_rng(1).integers(0, 256, (200, 3), dtype=np.uint8)
+    before, other = maps.fit(rows, "abc", "buckets"), maps.fit(rows, "abc", "buckets", ridge=1.0)
+    with of_maps({"ridge": 1.0}):
+        assert np.array_equal(maps.fit(rows, "abc", "buckets").weight, other.weight)
+    with of_maps({"BUCKETS": 3}):
+        assert len(maps.fit(rows, "abc", "buckets").names) == 3 + 3 * 2
+    assert np.array_equal(maps.fit(rows, "abc", "buckets").weight, before.weight)
+    labels = np.arange(200)
+    some = part(Split(rows, labels, rows[:0], labels[:0]), 0.8, 0)
+    assert sorted([*some.labels, *some.test_labels]) == list(range(200))
+    assert len(some.labels) == 160
+
+
+def test_two_releases_cost_what_one_does_and_label_every_row():
+    from experiments.figures.one_release_refined import twice
+
+    rng = np.random.default_rng(2)
+    rows = rng.integers(0, 256, (3000, 4), dtype=np.uint8)
+    labels = (rows[:, 0] > 127).astype(np.int64)
+    data = Split(rows, labels, rows[:0], labels[:0])
+    with workflow(data, 0, CELLS) as client:
+        found = twice(client, TAG, rows, None, 1.0, 0)
+    assert found.charged == pytest.approx(2.0)
+    assert found.second_cells > found.cells
+    assert found.soft.sum(axis=1) == pytest.approx(1.0, abs=1e-5)
+    # One release of four features finds about 90 %; chance is 50.
+    assert (found.soft.argmax(axis=1) == labels).mean() > 0.8
 
 
 def test_scores_are_counted_by_hand():

@@ -4,13 +4,16 @@ import pytest
 import torch
 from sklearn.base import clone, is_classifier
 from sklearn.exceptions import NotFittedError
+from threadpoolctl import threadpool_limits
 from torch import nn
 
 from maskedlark.errors import BadArguments, MaskedLarkError, NotDeclared
 from maskedlark.exact.errors import ModelDoesNotFit, WeightsDoNotFit
 from maskedlark.features import Encoder
-from maskedlark.fitting import CellLabels, maps
+from maskedlark.fitting import CellLabels, cell_labels, maps
+from maskedlark.fitting.clusters import Clusters, Space
 from maskedlark.fitting.errors import RowsDiffer
+from maskedlark.functions import weights
 from maskedlark.ledger.errors import BudgetExhausted
 from maskedlark.release.errors import TooFewRecords
 from maskedlark.training.errors import RowsDoNotFit
@@ -69,6 +72,21 @@ def test_the_same_fit_again_costs_nothing(three):
     assert again.get_params()["epsilon"] == 1.0
 
 
+@pytest.mark.parametrize("given", [None, nn.Sequential(nn.Linear(5, 64), nn.ReLU(), nn.Linear(64, 40))])
+def test_threads_make_no_other_cells(given):
+    rows, before, sent = blobs(4000)[0], torch.get_num_threads(), []
+    for threads in (1, 2):
+        torch.set_num_threads(threads)
+        try:
+            with threadpool_limits(threads):
+                space = Space.of(given, rows)
+                found = Clusters.find(space, rows, space.points(rows), 30, 1, 0)
+        finally:
+            torch.set_num_threads(before)
+        sent.append(weights.encode(found.weights))
+    assert sent[0] == sent[1]
+
+
 def test_a_plan_spends_nothing_and_the_fit_keeps_to_it(three):
     way, rows, _, _ = three
     before, asked = charges(way), CellLabels(way, cases.TAG, noise=2.0, seed=3)
@@ -94,7 +112,10 @@ def test_a_plan_over_what_training_may_cost_says_so(monkeypatch):
         assert (plan.explained.left_epsilon or 0) > 0
         assert not plan.fits
         assert "more than is left" in str(plan)
-        assert "noise 1 fits" in str(plan.explained)
+        assert (
+            "1 of 1 is left of what training may cost against the ad server; epsilon = 1 fits, or noise 1"
+            in str(plan.explained)
+        )
         with pytest.raises(BudgetExhausted):
             asked.fit(rows)
 
@@ -192,7 +213,7 @@ BEFORE = [
     (ROWS, {"space": nn.Sequential(nn.Linear(5, 8), nn.Linear(4, 2))}, ModelDoesNotFit, "gets 8"),
     (ROWS, {"space": nn.Sequential(nn.Linear(5, 8), nn.BatchNorm1d(8))}, ModelDoesNotFit, "drop it"),
     (ROWS, {"space": nn.ReLU()}, ModelDoesNotFit, "no Linear layer"),
-    (ROWS, {"space": nn.Sequential(nn.Linear(5, 1700), nn.Linear(1700, 1700))}, BadArguments, "fit into a"),
+    (ROWS, {"space": nn.Sequential(nn.Linear(5, 2100), nn.Linear(2100, 2100))}, BadArguments, "fit into a"),
     (ROWS, {"space": "pca"}, BadArguments, "a torch module"),
     (ROWS, {"space": maps.fit(ROWS[:, :3], "abc", "columns")}, ModelDoesNotFit, "takes 3 numbers"),
     (ROWS, {"cells": 301}, BadArguments, "1 to 300 fit"),
@@ -212,7 +233,7 @@ BEFORE = [
     (ROWS, {"noise": 0.001}, MaskedLarkError, "below the declared"),
     (ROWS, {"epsilon": 500.0}, BudgetExhausted, "would fit"),
     (ROWS[:0], {}, RowsDoNotFit, "no rows"),
-    (ROWS[:, :4], {}, RowsDoNotFit, "takes 5 bytes a row"),
+    (ROWS[:, :4], {}, RowsDoNotFit, "takes 5 bytes per row"),
     (np.full((300, 5), np.nan), {}, RowsDoNotFit, "float64"),
     (pd.DataFrame(ROWS), {}, RowsDoNotFit, "encoder="),
 ]
@@ -281,3 +302,11 @@ def test_it_does_as_estimators_of_scikit_learn_do(three):
         CellLabels(way, cases.TAG).fit(rows, truth)
     with pytest.raises(BadArguments, match="needs labels"):
         model.score(rows, truth)
+
+
+@pytest.mark.parametrize("columns", [40, 1400])
+def test_a_table_too_wide_for_buckets_has_principal_components(columns):
+    rows = np.random.default_rng(0).integers(0, 256, (60, columns)).astype(np.uint8)
+    found = cell_labels._buckets(rows, [f"c{i}" for i in range(columns)], 0)
+    assert (found is None) == (columns == 1400)
+    assert Space.of(found, rows).most_cells > 1000

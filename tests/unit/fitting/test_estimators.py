@@ -5,13 +5,22 @@ import pandas as pd
 import pytest
 from sklearn.base import clone, is_classifier, is_regressor
 from sklearn.exceptions import NotFittedError
+from sklearn.metrics import log_loss
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from maskedlark.errors import BadArguments
 from maskedlark.features import Encoder, OneHot, Scaled
-from maskedlark.fitting import LinearRegression, LogisticRegression, PoissonRegressor
+from maskedlark.fitting import (
+    CellLabels,
+    LinearRegression,
+    LogisticRegression,
+    PoissonRegressor,
+    compare,
+    evaluate,
+)
 from maskedlark.fitting.errors import RowsDiffer
+from maskedlark.training.errors import RowsDoNotFit
 from tests.unit.fitting import cases
 from tests.unit.fitting.charged import charges
 
@@ -61,6 +70,9 @@ def test_labels_may_be_large_numbers(monkeypatch):
         )
         model = LinearRegression(way, cases.TAG, noise=0.05, map="columns").fit(features)
     assert np.corrcoef(model.predict(features), cases.scores(features))[0, 1] > 0.98
+    # In cents: 10,000 of them for every unit of the score, by the line through the predictions.
+    slope = np.polyfit(cases.scores(features), model.predict(features), 1)[0]
+    assert slope == pytest.approx(10_000, rel=0.02)
 
 
 def test_coefficients_are_of_the_columns():
@@ -155,6 +167,37 @@ def test_tables_go_through_the_encoder():
         assert charges(way) == before
 
 
+def test_missing_values_are_what_browsers_sent_or_refused():
+    """The encoder saw some of `age`, and none of `visits`."""
+    features = cases.rows(600)
+    people = frame(features).drop(columns="member")
+    people.loc[::7, "age"] = np.nan
+    encoder = Encoder.fit(people, {name: Scaled(low=0, high=25.5) for name in people.columns})
+    assert len(encoder) == 5, "with a byte for missing ages"
+    with cases.workflow(more='mechanisms.cells = {kind = "laplace", noise_floor = 0.1}') as way:
+        sent = encoder.encode(people)
+        way.make_training_dataset("first", cases.TAG, sent, [cases.labels(features)], decoded=True)
+        model = LogisticRegression(way, cases.TAG, noise=0.1, encoder=encoder, map="columns").fit(people)
+        assert "age is missing" in model.feature_names_out_
+        before, broken = charges(way), people.copy()
+        broken.loc[41, "visits"] = np.nan
+        labels = CellLabels(way, cases.TAG, noise=1.0, encoder=encoder)
+        for ask in (
+            clone(model).plan,
+            clone(model).fit,
+            labels.fit,
+            lambda table: compare([model], table, noise=1.0),
+            lambda table: evaluate(way, model, table, noise=1.0),
+        ):
+            with pytest.raises(RowsDoNotFit, match="column 'visits', row 42: a value is missing"):
+                ask(broken)
+        assert charges(way) == before
+        # Predictions and bytes take the median's byte, as a browser does.
+        filled = encoder.encode(broken)
+        np.testing.assert_array_equal(model.predict_proba(broken), model.predict_proba(filled))
+        clone(model).plan(filled)
+
+
 def test_rows_that_differ_much_in_number_are_said_and_warned_of():
     way, features, _ = cases.filled()
     with way:
@@ -178,6 +221,29 @@ def test_fakes_count_as_nothing():
         assert model.real_records_ == pytest.approx(3000, rel=0.05)
         # With all records taken for real, it would be two thirds.
         assert model.predict_proba(features)[:, 1].mean() == pytest.approx(truth.mean(), rel=0.06)
+
+
+def test_any_of_several_labels_is_fitted(monkeypatch):
+    """The second of three: it has the other sign, and another loss than its neighbours."""
+    several = ", ".join(cases.LABELS[each] for each in ("logistic", "logistic", "least squares"))
+    monkeypatch.setitem(cases.LABELS, "several", several)
+    features = cases.rows(2000)
+    first, third = cases.labels(features), cases.labels(features, "least squares")
+    with cases.workflow("several") as way:
+        labels = [first, 1 - first, third]
+        way.make_training_dataset("first", cases.TAG, features, labels, decoded=True)
+        one, other = (
+            LogisticRegression(way, cases.TAG, noise=0.05, map="columns", label=each).fit(features)
+            for each in (0, 1)
+        )
+        number = LinearRegression(way, cases.TAG, noise=0.05, map="columns", label=2).fit(features)
+        assert charges(way) == 3
+        again = compare([other], features, noise=0.05)
+    z = cases.scores(features)
+    for model, sign in ((one, 1), (other, -1), (number, 1)):
+        assert sign * np.corrcoef(model.decision_function(features), z)[0, 1] > 0.98
+    np.testing.assert_allclose(other.coef_, -one.coef_, atol=0.3)
+    assert again.losses[0] == pytest.approx(log_loss(1 - first, other.predict_proba(features)), abs=0.02)
 
 
 def test_several_datasets_are_one_release():

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from threadpoolctl import threadpool_limits
 
 from maskedlark.exact.clip import Norm
 from maskedlark.exact.losses import BinaryCrossEntropy, SoftmaxCrossEntropy
@@ -42,6 +43,21 @@ def test_the_same_rows_and_seed_make_the_same_bytes_whatever_their_order(kind):
     assert sent[0] == sent[1]
     other = weights.encode(made(kind, rows, 1).representation((SoftmaxCrossEntropy(3),), 1.0).weights)
     assert (other != sent[0]) == (kind in ("trees", "random"))
+
+
+@pytest.mark.parametrize("kind", maps.KINDS)
+def test_threads_make_no_other_map(monkeypatch, kind):
+    """Columns of which many are equal, as pixels at the rim are: components that tie are any base."""
+    room = {"columns": 8_000, "trees": 90_000}.get(kind, 33_000)
+    monkeypatch.setattr(maps, "MAX_WEIGHTS", room)
+    rows = np.tile(np.random.default_rng(0).integers(0, 256, (2000, 25)).astype(np.uint8), 4)
+    names, sent = [f"c{i}" for i in range(100)], []
+    for threads in (1, 2):
+        with threadpool_limits(threads):
+            found = maps.fit(rows, names, kind)
+            sent.append(weights.encode(found.representation((BinaryCrossEntropy(),), 1.0).weights))
+    assert len(found.bias) < len(found.names), "cut to the top components"
+    assert sent[0] == sent[1]
 
 
 def test_steps_and_leaves_are_on_or_off():

@@ -7,7 +7,7 @@ import pytest
 
 from maskedlark.errors import FieldOverflow
 from maskedlark.fitting import LinearRegression, LogisticRegression, compare
-from maskedlark.fitting.asking import FRACTION, arguments
+from maskedlark.fitting.moments_request import FRACTION, arguments
 from maskedlark.functions.moments import Moments
 from maskedlark.training.plan import HOPELESS
 from tests.unit.fitting import cases
@@ -44,7 +44,9 @@ def test_a_plan_over_the_budget_says_what_fits():
     with way:
         plan = LogisticRegression(way, cases.TAG, noise=0.2, map="columns").plan(features)
         assert not plan.fits
-        assert "more than is left; noise" in str(plan)
+        assert "more than is left: 4 of 4 is left of a source's budget; epsilon = 4 fits, or noise" in str(
+            plan
+        )
         fits = LogisticRegression(way, cases.TAG, noise=plan.explained.noise_that_fits, map="columns")
         assert fits.plan(features).fits
 

@@ -52,23 +52,30 @@ def made(count=1500, classes=3, cells=24, seed=0):
     return truth, Clusters.find(space, rows, points, cells, 1, 0), Graph.of(points, 10, 0)
 
 
-def released(truth, clusters, classes, rng, deviation, ones=False):
-    exact = np.zeros((clusters.count, classes))
-    np.add.at(exact, (clusters.cells, truth), 1)
+def released(truth, clusters, classes, rng, deviation, ones=False, lacks=0):
+    """As if all records were the rows, where helpers lack so many of them."""
+    exact, held = np.zeros((clusters.count, classes)), rng.permutation(len(truth))[lacks:]
+    np.add.at(exact, (clusters.cells[held], truth[held]), len(truth) / len(held))
+    deviation *= len(truth) / len(held)
+    if ones:
+        exact[:, 0] = clusters.sizes - exact[:, 1]
     known = np.ones(clusters.count, bool)
     empty = Counts(exact, known, deviation, "laplace", 2, ones)
     return Counts(exact + empty.noise(int(rng.integers(2**32))), known, deviation, "laplace", 2, ones)
 
 
-@pytest.mark.parametrize("classes", [2, 3])
-def test_the_error_covers_the_truth(classes):
+@pytest.mark.parametrize(
+    ("classes", "lacks"), [(2, 0), (3, 0), (2, 700), pytest.param(3, 700, marks=pytest.mark.long)]
+)
+def test_the_error_covers_the_truth(classes, lacks):
     """40 releases. A bound of 97.5 % fails twice of 80 on average: over 8 has a chance of 2e-4. A share's
     interval of 95 % is missed 6 times of 120, or 2 of 40: twice that and 8 more, a chance below 1e-4."""
     truth, clusters, graph = made(classes=classes)
     rng, outside, missed, widths = np.random.default_rng(5), 0, 0, []
     for seed in range(40):
-        counts = released(truth, clusters, classes, rng, 6.0, ones=classes == 2)
-        error = soft_labels.error(counts, clusters, graph, 0.0, seed)
+        counts = released(truth, clusters, classes, rng, 6.0, classes == 2, lacks)
+        missing = abs(1 / (len(truth) - lacks) - 1 / len(truth)) / 4
+        error = soft_labels.error(counts, clusters, graph, missing, seed)
         soft = soft_labels.smooth(counts, clusters, graph)
         right, (low, high) = (soft.argmax(axis=1) == truth).mean(), error.right
         outside += not low <= right <= high

@@ -53,7 +53,16 @@ def test_columns_stay_while_their_shard_does_and_memory_lasts(monkeypatch):
     gc.collect()
     assert resident.kept(first, made, "cpu") is columns
     assert len(resident._KEPT) == 1
-    monkeypatch.setattr("maskedlark.exact.device.memory", lambda _: 2 * columns.size)
-    third = records()
+    # Of four that would fit, two are kept: as much stays unused.
+    held = resident._KEPT.values()
+    monkeypatch.setattr(
+        "maskedlark.exact.device.unused", lambda _: 4 * columns.size - sum(own.size for _, own in held)
+    )
+    third, fourth = records(), records()
     resident.kept(third, made, "cpu")
-    assert [shard() is third for shard, _ in resident._KEPT.values()] == [True]
+    assert [shard() is third for shard, _ in held] == [False, True]
+    resident.kept(fourth, made, "cpu")
+    assert [shard() is fourth for shard, _ in held] == [False, True]
+    monkeypatch.setattr("maskedlark.exact.device.unused", lambda _: 0)
+    resident.kept(second := records(), made, "cpu")
+    assert [shard() is second for shard, _ in held] == [True], "one, however little there is"

@@ -26,7 +26,7 @@ def test_rows_are_those_listed(rows):
     assert made[1:] == rows[1:]
     assert pickle.loads(pickle.dumps(made)) == rows
     kept = np.arange(len(rows))[::2]
-    assert made.taken(kept) == rows[::2]
+    assert made.select_rows(kept) == rows[::2]
     assert Groups.of(made) is made
 
 
@@ -36,7 +36,7 @@ def test_without_codes_every_combination_is_there(sizes):
     wanted = [*np.ndindex(*sizes)]
     assert made == wanted
     assert len(made) == len(wanted)
-    assert made.taken(np.arange(len(wanted))) == wanted
+    assert made.select_rows(np.arange(len(wanted))) == wanted
     assert made.order() is None
     assert made != [*wanted, ()]
 

@@ -24,10 +24,11 @@ from maskedlark.functions.moments import MAX_NUMBERS, Moments, MomentsQuery
 from maskedlark.ledger.errors import RequestIdReused
 from maskedlark.parameters.document import NoMechanism
 from maskedlark.randomness import FixedRandomness
-from maskedlark.release.messages import Request
+from maskedlark.release.messages import MAX_REQUEST, Request
 from maskedlark.web import problem
 from tests.twins import exact as twin
 from tests.unit.exact.cases import twin_network
+from tests.unit.exact.models import dense
 from tests.unit.parameters import cases
 from tests.unit.release import stepping
 from tests.unit.release.stepping import network, quantised
@@ -306,6 +307,18 @@ def test_an_answer_of_4096_inputs_and_10_classes_fits():
     assert Request.decode(sent).arguments == given
 
 
+def test_a_hidden_layer_of_4096_and_10_classes_fits_a_request():
+    found, _ = large(784, 10)
+    made = dense((784, 4096, 10), SoftmaxCrossEntropy(10))
+    values = np.random.default_rng(0).integers(-127, 128, made.size).astype(np.int16)
+    values[-4097 * 10 :] = 0
+    given = arguments(made, Quantised(values, (7, 7, 7, 7), (4,)))
+    sent = Request(id="0" * 32, datasets=("1" * 64,), function="moments", arguments=given, noise=1.0).encode()
+    assert len(sent) < MAX_REQUEST
+    asked = Moments().ask(found, Request.decode(sent).arguments)
+    assert asked.columns[0].width == 4097 * 10
+
+
 def test_larger_answers_are_refused_with_what_fits():
     found, given = large(4096, 300)
     with pytest.raises(BadArguments, match="at most 3495 inputs fit, or ask for fewer labels"):
@@ -336,7 +349,10 @@ def test_one_charge_and_the_same_numbers_after_a_restart(tmp_path):
             arguments=given,
             noise=4.0,
         )
-        first = [desk.answer(stepping.ORIGIN, request.encode(), request).encode() for desk in helpers.desks]
+        first = [
+            pipeline.answer(stepping.ORIGIN, request.encode(), request).encode()
+            for pipeline in helpers.pipelines
+        ]
         assert charges(helpers) == [each + 1 for each in before]
         again = [
             helpers.start(place).answer(stepping.ORIGIN, request.encode(), request).encode()
@@ -368,9 +384,9 @@ def test_a_kill_between_the_charge_and_the_answer_costs_one_charge(tmp_path, mon
         )
         with monkeypatch.context() as patch:
             patch.setattr(MomentsQuery, "share_of", dead)
-            for desk in helpers.desks:
+            for pipeline in helpers.pipelines:
                 with pytest.raises(KeyboardInterrupt):
-                    desk.answer(stepping.ORIGIN, request.encode(), request)
+                    pipeline.answer(stepping.ORIGIN, request.encode(), request)
         assert charges(helpers) == [each + 1 for each in before]
         answers = [
             helpers.start(place).answer(stepping.ORIGIN, request.encode(), request)
@@ -400,7 +416,7 @@ def test_nothing_is_charged_for_what_is_refused(tmp_path, change):
             noise=1e6,
         )
         with pytest.raises(MaskedLarkError) as caught:
-            helpers.desks[0].answer(stepping.ORIGIN, request.encode(), request)
+            helpers.pipelines[0].answer(stepping.ORIGIN, request.encode(), request)
         assert ("clip" not in change or change["clip"] < 0) or isinstance(caught.value, FieldOverflow)
         assert charges(helpers) == before
     finally:

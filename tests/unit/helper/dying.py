@@ -18,7 +18,7 @@ POINTS: dict[str, tuple[str, Any, str, bool]] = {
     "chunk: file written": ("add", Ids, "lock", False),
     "chunk: before commit": ("add", Ids, "claim", True),
     "chunk: after commit": ("add", Ids, "claimed", False),
-    "freeze: columns written": ("freeze", sharding, "remove_pieces", True),
+    "freeze: columns written": ("freeze", sharding, "remove_all_but", True),
     "freeze: before commit": ("freeze", Ledger, "freeze", True),
     "freeze: after commit": ("freeze", DatasetContext, "sweep", False),
     "freeze: before the anchor": ("freeze", Ledger, "advance_anchor", False),

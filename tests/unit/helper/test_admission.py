@@ -9,7 +9,7 @@ from fastapi import FastAPI, Request
 
 from maskedlark.helper.admission import RequestAdmission
 from maskedlark.helper.config import Limits
-from maskedlark.web import answers
+from maskedlark.web import error_responses
 from maskedlark.web.errors import (
     BodyTooLarge,
     RequestRefused,
@@ -119,7 +119,7 @@ def test_a_connection_is_closed_where_a_body_may_be_left_in_it(method, headers, 
 
 async def conversation(scope, receive):
     app = FastAPI()
-    answers.install(app)
+    error_responses.install(app)
 
     @app.api_route("/v2/{rest:path}", methods=["GET", "POST", "DELETE"])
     async def take(request: Request):

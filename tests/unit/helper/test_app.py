@@ -17,9 +17,9 @@ from maskedlark.errors import (
     WrongType,
 )
 from maskedlark.helper import errors
-from maskedlark.helper.app import MAX_OPENING, MAX_QUESTION, create_app
+from maskedlark.helper.app import MAX_DATASET_REQUEST, MAX_QUERY, create_app
 from maskedlark.ledger import errors as ledger_errors
-from maskedlark.ledger import trail
+from maskedlark.ledger import receipt_verification
 from maskedlark.ledger.errors import BudgetExhausted, LedgerBehind, RequestIdReused
 from maskedlark.ledger.receipt import decode as decode_receipt
 from maskedlark.parameters import chain
@@ -119,7 +119,7 @@ def test_anyone_can_verify_what_was_answered(helper):
     helper.remote().post("/v2/releases", question(frozen.digest), JSON_TYPE)
     chain, more = receipts(helper)
     assert not more
-    found = trail.verify(chain, ORIGIN, NAME, [document])
+    found = receipt_verification.verify(chain, ORIGIN, NAME, [document])
     assert [each.kind for each in found.receipts] == ["frozen", "release"]
     assert frozen.receipt == chain[0].encode().decode()
     assert receipts(helper, after=1) == (chain[1:], False)
@@ -390,7 +390,7 @@ def test_content_types_are_taken_by_the_letter(helper, kind):
 def test_bodies_have_limits(helper, tmp_path):
     helper.publish()
     with pytest.raises(BodyTooLarge):
-        helper.remote().post("/v2/datasets/monday", bytes(MAX_OPENING + 1), JSON_TYPE)
+        helper.remote().post("/v2/datasets/monday", bytes(MAX_DATASET_REQUEST + 1), JSON_TYPE)
     with world(tmp_path / "small", limits={"chunk_bytes": 2048}) as small:
         document = small.publish()
         begin(small.remote(), document)
@@ -403,7 +403,7 @@ def test_a_question_of_many_wrong_things_is_refused_before_it_is_parsed(helper, 
     helper.publish()
     body = b'{"datasets":[' + b"0," * (Request.max_commas + 1) + b"0]}"
     with pytest.raises(BodyTooLarge):
-        helper.remote().post(path, b'{"datasets":[' + b"0," * (MAX_QUESTION // 2) + b"0]}", JSON_TYPE)
+        helper.remote().post(path, b'{"datasets":[' + b"0," * (MAX_QUERY // 2) + b"0]}", JSON_TYPE)
     monkeypatch.setattr(messages.Request, "model_validate_json", lambda _: pytest.fail("it was parsed"))
     with pytest.raises(BadArguments, match="commas"):
         helper.remote().post(path, body, JSON_TYPE)

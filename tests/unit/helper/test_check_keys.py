@@ -2,12 +2,14 @@
 
 import shutil
 import threading
+from contextlib import ExitStack, closing
 
 import pytest
 
 from maskedlark.clock import FixedClock
 from maskedlark.helper import check_keys
 from maskedlark.helper.check_keys import CheckKeys
+from maskedlark.helper.database_anchor import DatabaseAnchor
 from maskedlark.helper.keyring import CHECK_LABEL
 from maskedlark.ledger.errors import AccountClosed, LedgerBehind
 from maskedlark.ledger.ledger import Ledger
@@ -19,7 +21,8 @@ from maskedlark.release.errors import BadCheckKey, BadSeed
 from maskedlark.storage.engine import open_database
 from maskedlark.web.errors import NoCheckKey
 from maskedlark.wire.hpke import OpeningKey
-from tests.unit.ledger.ledgers import NOW, Marks, Signs
+from tests.databases import fresh_database
+from tests.unit.ledger.ledgers import NOW, AnchorInMemory, Signs
 from tests.unit.parameters import cases
 
 NAMED = [
@@ -43,18 +46,19 @@ class Rig:
     def __init__(self, count, folder):
         self.document, self.folder = DOCUMENTS[count], folder
         self.keys = [[OpeningKey.generate(FixedRandomness(b"%d" % i))] for i in range(count)]
-        self.marks = [Marks() for _ in range(count)]
+        self.anchors = [AnchorInMemory() for _ in range(count)]
         self.databases = [self.open(i) for i in range(count)]
         self.helpers = [self.start(i) for i in range(count)]
 
     def open(self, place):
         return open_database(f"sqlite:///{self.folder / str(place)}.sqlite")
 
-    def start(self, place, signs=None):
+    def start(self, place, signs=None, database=None, anchor=None):
         """A helper over what an earlier one left."""
         signer, clock = signs or Derives(place), FixedClock(NOW)
-        ledger = Ledger(self.databases[place], self.marks[place], signer, clock, SystemRandomness())
-        return CheckKeys(self.databases[place], ledger, signer, lambda: self.own(place), self.sealing, clock)
+        database, anchor = database or self.databases[place], anchor or self.anchors[place]
+        ledger = Ledger(database, anchor, signer, clock, SystemRandomness())
+        return CheckKeys(database, ledger, signer, lambda: self.own(place), self.sealing, clock)
 
     def own(self, place):
         return {key.key_id: key for key in self.keys[place]}
@@ -69,11 +73,12 @@ class Rig:
             helper.accept(document or self.document, message)
         return message
 
-    def forged(self, key=b"k" * 32, document=None, signs=None):
-        """A message as the document's first helper makes one, with whatever key."""
+    def forged(self, key=b"k" * 32, document=None, signs=None, sealing=None):
+        """A message as the document's first helper makes one, with whatever key and recipients."""
         document = document or self.document
         signer = (signs or Signs(0)).current(NOW)
-        return shared_seed.make(key, document, None, self.sealing(document), signer, NOW).encode()
+        sealing = sealing or self.sealing(document)
+        return shared_seed.make(key, document, None, sealing, signer, NOW).encode()
 
 
 @pytest.fixture(params=[2, 3])
@@ -148,12 +153,34 @@ def test_a_key_that_is_not_the_pinned_one_is_not_remembered(rig):
     assert helper.of(rig.document) == before
 
 
-def test_of_many_keys_that_come_at_once_one_is_pinned_and_all_others_are_refused(rig):
+@pytest.fixture(params=["sqlite", "postgresql"])
+def racing(request, rig):
+    """A helper over one ledger and one anchor, started as often as one likes.
+
+    Over PostgreSQL each has connections of its own, to a ledger and to an anchor in another database, as
+    processes on several machines have.
+    """
+    if request.param == "sqlite":
+        yield lambda: rig.start(1)
+        return
+    url = request.getfixturevalue("postgresql_url")
+    apart = fresh_database(url)
+    with ExitStack() as stack:
+
+        def start():
+            ledger, anchor = (stack.enter_context(closing(open_database(each))) for each in (url, apart))
+            return rig.start(1, database=ledger, anchor=DatabaseAnchor(anchor))
+
+        yield start
+
+
+def test_of_many_keys_that_come_at_once_one_is_pinned_and_all_others_are_refused(rig, racing):
     """Whatever the first helper signs: threads and a second process on the same database."""
-    helpers, keys = (rig.helpers[1], rig.start(1)), [bytes([i]) * 32 for i in range(6)]
-    refused = []
+    helpers, keys = (racing(), racing()), [bytes([i]) * 32 for i in range(6)]
+    refused, together = [], threading.Barrier(len(keys))
 
     def accept(place):
+        together.wait()
         try:
             helpers[place % 2].accept(rig.document, rig.forged(keys[place]))
         except BadCheckKey:
@@ -165,8 +192,9 @@ def test_of_many_keys_that_come_at_once_one_is_pinned_and_all_others_are_refused
     for thread in threads:
         thread.join()
     (taken,) = set(range(len(keys))) - set(refused)
-    assert {helper.of(rig.document).key for helper in (*helpers, rig.start(1))} == {keys[taken]}
-    assert len(pins(rig.helpers[1])) == 1
+    assert {helper.of(rig.document).key for helper in (*helpers, racing())} == {keys[taken]}
+    assert [len(pins(helper)) for helper in helpers] == [1, 1]
+    assert {helper._ledger._anchor.read("ads.example").number for helper in helpers} == {1}
 
 
 def test_nobody_else_makes_a_key(rig):
@@ -178,6 +206,16 @@ def test_nobody_else_makes_a_key(rig):
         rig.helpers[1].accept(rig.document, b'{"key": "mine"}')
     with pytest.raises(NoCheckKey):
         rig.helpers[1].of(rig.document)
+
+
+def test_a_key_that_the_first_helper_shares_with_others_or_not_with_all_is_refused(rig):
+    """Who else has it could forge, and nobody would know: recipients are in the message."""
+    sealing, stranger = rig.sealing(rig.document), OpeningKey.generate(FixedRandomness(b"a browser")).sealing
+    without_last = dict(list(sealing.items())[:-1])
+    for recipients in (sealing | {"browser": stranger}, without_last | {"browser": stranger}):
+        with pytest.raises(BadCheckKey, match="not for all helpers of the document, and no others"):
+            rig.helpers[1].accept(rig.document, rig.forged(sealing=recipients))
+    assert pins(rig.helpers[1]) == []
 
 
 def test_a_seed_is_no_check_key_and_a_check_key_is_no_seed(rig):
@@ -237,13 +275,13 @@ def test_an_old_copy_of_the_ledger_takes_no_other_key(rig):
 
 def test_a_pin_is_anchored_before_its_key_is_used(rig):
     """However the helper ended after it was stored."""
-    rig.marks[1].write = lambda *_: None
+    rig.anchors[1].write = lambda *_: None
     rig.relay()
     assert pins(rig.helpers[1]) == []
-    del rig.marks[1].write
-    rig.marks[1].marks["ads.example"] = ChainHead(0, bytes(32))
+    del rig.anchors[1].write
+    rig.anchors[1].heads["ads.example"] = ChainHead(0, bytes(32))
     key = rig.start(1).of(rig.document)
-    assert rig.marks[1].read("ads.example").number == 1
+    assert rig.anchors[1].read("ads.example").number == 1
     assert pins(rig.start(1)) == [(rig.document.digest.hex(), key.digest.hex())]
 
 
@@ -270,7 +308,7 @@ def test_where_receipts_are_lost_for_good_no_key_is_pinned(rig, tmp_path):
     rig.databases[1] = open_database(f"sqlite:///{tmp_path / 'fresh'}.sqlite")
     helper = rig.start(1)
     with rig.databases[1].write() as connection:
-        helper._ledger.close(connection, rig.document, rig.marks[1].read("ads.example"))
+        helper._ledger.close(connection, rig.document, rig.anchors[1].read("ads.example"))
     helper._ledger.reset_anchors()
     with pytest.raises(AccountClosed):
         helper.accept(rig.document, rig.helpers[0].make(rig.document))

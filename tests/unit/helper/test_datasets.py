@@ -12,7 +12,7 @@ import pytest
 from maskedlark.core import field, sharing
 from maskedlark.core.purpose import Purpose
 from maskedlark.core.records import AggregateRecords, TrainingRecords
-from maskedlark.errors import Expired, OutOfRange, WrongLength
+from maskedlark.errors import Expired, WrongLength
 from maskedlark.helper import chunk_file, sharding
 from maskedlark.helper.datasets import ABORTED_S
 from maskedlark.helper.errors import Busy, DamagedDataset
@@ -32,6 +32,7 @@ from maskedlark.web.request_signature import WINDOW_S
 from maskedlark.wire.acceptance import MIN_LIFE_S
 from maskedlark.wire.datasets import FreezeRequest, pack, unpack
 from maskedlark.wire.decrypt import ids_of
+from maskedlark.wire.errors import OutOfRange
 from tests.unit.helper import cases, dying
 from tests.unit.helper.cases import DOCUMENT, HOUR, LIFETIME, NAME, NOW, ORIGIN, agreed, helper, measured
 from tests.unit.parameters.cases import make

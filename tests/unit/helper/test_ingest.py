@@ -13,13 +13,14 @@ from maskedlark.core.declared import Bytes, Model
 from maskedlark.core.labels import LabelSpace
 from maskedlark.core.purpose import Purpose
 from maskedlark.core.records import AggregateRecords
-from maskedlark.errors import Truncated, UnsupportedVersion, WrongLength
+from maskedlark.errors import UnsupportedVersion, WrongLength
 from maskedlark.helper import chunk_file
 from maskedlark.helper.dataset_files import LocalFiles
 from maskedlark.helper.errors import DamagedDataset
 from maskedlark.helper.ingest import SentChunk, open_chunk
 from maskedlark.wire.acceptance import Terms
 from maskedlark.wire.datasets import MAX_EXPANDED, MAX_PARTS, max_parts
+from maskedlark.wire.errors import Truncated
 from maskedlark.wire.report import Opener, ReportLayout
 from tests.unit.helper.cases import DOCUMENT, KEYS, LIFETIME, NOW, measured
 

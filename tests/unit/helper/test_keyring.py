@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from maskedlark.errors import NotDeclared, NoValidKey
+from maskedlark.errors import NotDeclared
 from maskedlark.helper.errors import NoCheckSecret, NoKeys, NoReceiptKey
 from maskedlark.helper.keyring import DAY_S, SLOW_CLOCK_S, Keyring, Span, read
 from maskedlark.helper.keyring import NAME as FILE
@@ -13,6 +13,7 @@ from maskedlark.randomness import FixedRandomness, SystemRandomness
 from maskedlark.web import files
 from maskedlark.web.errors import BadKeyFile
 from maskedlark.wire import keys
+from maskedlark.wire.errors import NoValidKey
 from maskedlark.wire.keys import MAX_KEYS
 from maskedlark.wire.signatures import SigningKey
 
@@ -270,10 +271,29 @@ def test_the_check_secret_is_the_same_for_good_also_in_a_file_made_anew(tmp_path
     assert secret.hex() not in repr(read(tmp_path / "keys", NAME))
 
 
-def test_a_file_of_an_earlier_version_is_read_and_a_rotation_gives_it_a_check_secret(tmp_path):
+def test_a_check_secret_that_is_not_the_identitys_is_refused(tmp_path):
+    """It would make another check key, and a key to storage that opens nothing."""
     rotate(ring(tmp_path))
     stored = json.loads(path(tmp_path).read_bytes())
-    del stored["check"]
+    rotate(ring(tmp_path / "other"), identity=OTHER)
+    other = json.loads(path(tmp_path / "other").read_bytes())
+    one_bit = f"{int(stored['check'], 16) ^ 1:064x}"
+    for changed in (
+        {"check": one_bit},
+        {"check": other["check"]},
+        {"check": other["check"], "check_signature": other["check_signature"]},
+    ):
+        files.write(path(tmp_path), json.dumps(stored | changed).encode())
+        with pytest.raises(BadKeyFile, match="damaged or changed"):
+            ring(tmp_path).check_secret  # noqa: B018
+
+
+@pytest.mark.parametrize("lacks", [["check", "check_signature"], ["check_signature"]])
+def test_a_file_of_an_earlier_version_is_read_and_a_rotation_gives_it_a_check_secret(tmp_path, lacks):
+    rotate(ring(tmp_path))
+    stored = json.loads(path(tmp_path).read_bytes())
+    for name in lacks:
+        del stored[name]
     files.write(path(tmp_path), json.dumps(stored).encode())
     assert ring(tmp_path).current(NOW)
     with pytest.raises(NoCheckSecret, match="helper rotate"):

@@ -17,7 +17,7 @@ from maskedlark.helper.ids import Ids
 from maskedlark.helper.keyring import Keyring
 from maskedlark.helper.recovery import RecoveryOptions, recover
 from maskedlark.helper.tables import FLOOR
-from maskedlark.ledger import trail
+from maskedlark.ledger import receipt_verification
 from maskedlark.ledger.errors import (
     AccountClosed,
     AnswerLost,
@@ -61,7 +61,7 @@ def refuses_to_start(found: Lost) -> None:
 
 def spent(found: Lost, chain) -> float:
     """What a third party adds up."""
-    verified = trail.verify(chain, ORIGIN, NAME, [found.document])
+    verified = receipt_verification.verify(chain, ORIGIN, NAME, [found.document])
     return verified.spent()[found.document.digest.hex()].epsilon
 
 
@@ -199,7 +199,7 @@ def test_an_account_with_missing_receipts_is_closed(lost, kept):
     behind = [each for each in chain if each.claimed().number > 5]
     for held in (len(chain) - len(behind), 4, 5):
         mine = [*lost.receipts[:held], *behind]
-        verified = trail.verify(mine, ORIGIN, NAME, [lost.document, second])
+        verified = receipt_verification.verify(mine, ORIGIN, NAME, [lost.document, second])
         assert verified.lost == 5 - held
         assert verified.spent()[second.digest.hex()].epsilon == pytest.approx(8)
 
@@ -216,7 +216,7 @@ def test_without_an_anchor_everything_is_closed(lost):
         chain = at.service.ledger.receipts(ORIGIN)
     # Who holds more sees that there are two histories.
     with pytest.raises(BadReceipt, match="does not follow"):
-        trail.verify([*lost.receipts, chain[-1]], ORIGIN, NAME, [lost.document])
+        receipt_verification.verify([*lost.receipts, chain[-1]], ORIGIN, NAME, [lost.document])
 
 
 def test_an_anchor_that_is_an_old_copy_too_is_noticed(lost):
@@ -269,7 +269,9 @@ def test_a_second_loss(lost):
     with running(lost.folder, lost.config, LATER) as at:
         with pytest.raises(AccountClosed):
             ask(at, lost.monday, number=40)
-        verified = trail.verify(at.service.ledger.receipts(ORIGIN), ORIGIN, NAME, [lost.document])
+        verified = receipt_verification.verify(
+            at.service.ledger.receipts(ORIGIN), ORIGIN, NAME, [lost.document]
+        )
     assert verified.lost == 1
 
 

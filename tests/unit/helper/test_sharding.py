@@ -2,6 +2,7 @@
 
 import json
 import pickle
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,12 +16,12 @@ from maskedlark.core.declared import Bag, Bytes, Category, Measure, Model, Value
 from maskedlark.core.labels import LabelSpace
 from maskedlark.core.records import AggregateRecords, Coded, TrainingRecords, joined
 from maskedlark.core.sharing import ID_BYTES
-from maskedlark.helper import chunk_file, columns, sharding
+from maskedlark.helper import chunk_file, columns, sharding, shards
 from maskedlark.helper.chunk_file import KeptRecords
 from maskedlark.helper.columns import ENTRIES, Contents
 from maskedlark.helper.dataset_files import DatasetFiles, LocalFiles, SealedFiles, key_of
 from maskedlark.helper.errors import DamagedDataset, UnreadableStorage
-from maskedlark.helper.ids import names
+from maskedlark.helper.id_runs import names
 from maskedlark.helper.ingest import SentChunk, open_chunk
 from maskedlark.helper.sharding import Range, RangeWriter, Sorting, sort_range
 from maskedlark.randomness import SystemRandomness
@@ -80,8 +81,8 @@ def cut(
     made = SerialEngine().map(sort_range, Sorting(files, declared, ranks), ranges)
     heads = np.concatenate([sharding.sorted_heads(files, number) for number in range(len(ranges))])
     assert (np.sort(names(heads[:, :ID_BYTES])) == names(heads[:, :ID_BYTES])).all()
-    sharding.remove_pieces(files, writer)
     contents = Contents(shards=tuple(made), files=entries)
+    sharding.remove_all_but(files, contents)
     assert sorted(contents.all_files) == files.names(), "nothing else is left"
     return Contents.model_validate_json(contents.model_dump_json())
 
@@ -252,6 +253,34 @@ def test_what_a_worker_left_that_ended_is_written_anew(tmp_path, sealed):
 
 
 @pytest.mark.parametrize("sealed", [False, True])
+def test_a_file_is_replaced_by_a_whole_one_only(tmp_path, sealed):
+    """A worker that was cut off may come to it when its dataset is frozen, and then be killed."""
+    files = SealedFiles(f"file://{tmp_path}", key_of(b"secret")) if sealed else LocalFiles(tmp_path)
+    stored = columns.write(files, "0.ids", np.ones(5), "|u1")
+
+    def ended(file):
+        file.write(b"some")
+        file.flush()
+        assert columns.read(files, "0.ids", stored).tolist() == [1] * 5
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        files.write("0.ids", ended)
+    assert columns.read(files, "0.ids", stored).tolist() == [1] * 5
+    assert files.names() == ["0.ids"]
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+def test_what_a_killed_writer_left_is_seen_and_removed(tmp_path, sealed):
+    """It is named like no file of a dataset, and goes with the first freezing or sweeping."""
+    files = SealedFiles(f"file://{tmp_path}", key_of(b"secret")) if sealed else LocalFiles(tmp_path)
+    (tmp_path / ".writing-abc").write_bytes(b"some")
+    assert files.names() == [".writing-abc"]
+    cut(files, MEASURE, [kept(FRUIT, sharing.random_rows(7, ID_BYTES, RNG))], 2)
+    assert ".writing-abc" not in files.names()
+
+
+@pytest.mark.parametrize("sealed", [False, True])
 def test_a_range_is_sorted_again_to_the_same_files(tmp_path, sealed):
     """An engine runs an item again when its worker ended, however far that had come."""
     files = SealedFiles(f"file://{tmp_path}", key_of(b"secret")) if sealed else LocalFiles(tmp_path)
@@ -304,17 +333,65 @@ def test_storage_that_cannot_be_used_says_why(url, said):
         SealedFiles(url, key_of(b"secret")).make()
 
 
-def test_storage_that_is_away_is_not_taken_for_damage(tmp_path, monkeypatch):
+class BucketError(Exception):
+    """As libraries of buckets have it: no `OSError`."""
+
+
+@pytest.mark.parametrize("error", [PermissionError(13, "not now"), BucketError("slow down")])
+def test_storage_that_is_away_is_not_taken_for_damage(tmp_path, monkeypatch, error):
     files = SealedFiles(f"file://{tmp_path}", key_of(b"secret"))
     stored = columns.write(files, "0.ids", np.zeros(3), "|u1")
 
-    def away(*_):
-        raise PermissionError(13, "not now")
+    def away(*_, **__):
+        raise error
 
     monkeypatch.setattr("fsspec.implementations.local.LocalFileSystem.cat_file", away)
-    with pytest.raises(StorageUnavailable, match="try again"):
-        columns.read(files, "0.ids", stored)
+    monkeypatch.setattr("fsspec.implementations.local.LocalFileSystem.ls", away)
+    monkeypatch.setattr("fsspec.implementations.local.LocalFileSystem.makedirs", away)
+    for use in (lambda: columns.read(files, "0.ids", stored), files.names, files.make):
+        with pytest.raises(StorageUnavailable, match="try again"):
+            use()
     monkeypatch.undo()
     (tmp_path / "0.ids").unlink()
     with pytest.raises(DamagedDataset):
         columns.read(files, "0.ids", stored)
+
+
+class Numbered:
+    """A shard whose records are its number, and which counts how often it is opened."""
+
+    place, stored_bytes = 0, 10
+
+    def __init__(self, files, number):
+        self.files, self.number, self.opened = files, number, 0
+
+    def open(self, compared):
+        self.opened += 1
+        return self.number
+
+
+@pytest.mark.parametrize("limit", [("KEPT_SHARDS", 4), ("KEPT_BYTES", 49)])
+def test_of_more_shards_than_fit_some_stay_through_all_steps(tmp_path, monkeypatch, limit):
+    """If a process kept those that it used last, it would find none of them again."""
+    monkeypatch.setattr(shards, *limit)
+    now = [0.0]
+    opened: Any = shards._OpenedShards(lambda: now[0])
+    files = SealedFiles(f"file://{tmp_path}", key_of(b"secret"))
+    first, second = ([Numbered(files.within(name), number) for number in range(9)] for name in "ab")
+    for _ in range(10):
+        assert [opened.get(each) for each in first] == [*range(9)]
+    assert [each.opened for each in first] == [1] * 4 + [10] * 5
+    for _ in range(2):
+        assert [opened.get(each) for each in second] == [*range(9)]
+    assert [each.opened for each in second] == [2] * 9, "those of another are in use"
+    now[0] += shards.IDLE_S
+    for _ in range(3):
+        assert [opened.get(each) for each in second] == [*range(9)]
+    assert [each.opened for each in second] == [3] * 4 + [5] * 5, "and when they are not, they go"
+
+
+def test_a_shard_larger_than_all_room_is_kept_if_it_is_the_only_one(tmp_path, monkeypatch):
+    monkeypatch.setattr(shards, "KEPT_BYTES", 5)
+    opened: Any = shards._OpenedShards()
+    alone = Numbered(SealedFiles(f"file://{tmp_path}", key_of(b"s")), 7)
+    assert [opened.get(alone), opened.get(alone), alone.opened] == [7, 7, 1]

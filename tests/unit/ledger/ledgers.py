@@ -24,22 +24,22 @@ NOW = 1_900_000_000
 DATASETS = [bytes([i]) * 32 for i in range(8)]
 
 
-class Marks:
+class AnchorInMemory:
     """An anchor that survives its ledger."""
 
     def __init__(self) -> None:
-        self.marks: dict[str, ChainHead] = {}
+        self.heads: dict[str, ChainHead] = {}
 
     def origins(self) -> list[str]:
-        return list(self.marks)
+        return list(self.heads)
 
     def read(self, origin: str) -> ChainHead | None:
-        return self.marks.get(origin)
+        return self.heads.get(origin)
 
-    def write(self, origin: str, mark: ChainHead) -> None:
-        before = self.marks.get(origin)
-        assert before is None or before.number <= mark.number, "an anchor never goes back"
-        self.marks[origin] = mark
+    def write(self, origin: str, head: ChainHead) -> None:
+        before = self.heads.get(origin)
+        assert before is None or before.number <= head.number, "an anchor never goes back"
+        self.heads[origin] = head
 
 
 class Signs:
@@ -62,15 +62,19 @@ class Signs:
 
 def at(
     folder: Path,
-    marks: Marks | None = None,
+    anchor: AnchorInMemory | None = None,
     place: int = 0,
     url: str | None = None,
     now: int = NOW,
     rng: Randomness | None = None,
-) -> tuple[Ledger, Database, Marks]:
-    marks = marks or Marks()
+) -> tuple[Ledger, Database, AnchorInMemory]:
+    anchor = anchor or AnchorInMemory()
     database = open_database(url or f"sqlite:///{folder / 'ledger.sqlite'}")
-    return Ledger(database, marks, Signs(place), FixedClock(now), rng or SystemRandomness()), database, marks
+    return (
+        Ledger(database, anchor, Signs(place), FixedClock(now), rng or SystemRandomness()),
+        database,
+        anchor,
+    )
 
 
 def freeze(
@@ -147,7 +151,7 @@ def opening(
     )
 
 
-def course(asked: QueryCharge) -> SessionCharge:
+def session_charge(asked: QueryCharge) -> SessionCharge:
     """Of a session that is charged."""
     assert isinstance(asked.charge, SessionCharge)
     return asked.charge

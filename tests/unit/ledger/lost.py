@@ -15,14 +15,14 @@ class Lost:
     """A ledger that signed four receipts, and an empty one in its place, with the anchor of the first."""
 
     def __init__(self, folder) -> None:
-        ledger, database, self.marks = ledgers.at(folder)
+        ledger, database, self.anchor = ledgers.at(folder)
         ledgers.freeze(ledger, database, DOCUMENT, DATASETS[0])
         for number in (1, 2, 3):
             ledger.charge(DOCUMENT, question(number, noise=1.0))
         self.signed = ledgers.chain(ledger)
         database.close()
         (folder / "again").mkdir()
-        self.ledger, self.database, _ = ledgers.at(folder / "again", self.marks)
+        self.ledger, self.database, _ = ledgers.at(folder / "again", self.anchor)
 
     def put_back(self, count: int) -> None:
         with self.database.write() as connection:
@@ -30,7 +30,7 @@ class Lost:
 
     def close(self, document=DOCUMENT) -> SignedReceipt:
         with self.database.write() as connection:
-            made = self.ledger.close(connection, document, self.marks.marks[ORIGIN])
+            made = self.ledger.close(connection, document, self.anchor.heads[ORIGIN])
         self.ledger.advance_anchor(ORIGIN, made)
         return made
 

@@ -11,7 +11,7 @@ from maskedlark.dp.session_charge import SessionCharge
 from maskedlark.functions import Functions
 from maskedlark.functions.function import Function, SteppedFunction
 from maskedlark.ledger import budget
-from maskedlark.ledger.budget import Account, Entry
+from maskedlark.ledger.budget import Account, BudgetEntry
 from maskedlark.ledger.errors import DeltaExhausted
 from maskedlark.parameters.document import SINGLE
 from tests.unit.parameters import cases
@@ -57,14 +57,14 @@ def best_delta(document, stream, other, looks):
 
     The noise is what the account lets through. Backwards: what the rest is worth, for every loss so far.
     """
-    noise = Account(document).noise_that_fits(Entry(stream, (b"seen",), Charge("gaussian", 1.0, looks)))
+    noise = Account(document).noise_that_fits(BudgetEntry(stream, (b"seen",), Charge("gaussian", 1.0, looks)))
     assert noise is not None
     value = np.maximum(0.0, -np.expm1(EPSILON - LOSSES))
     for seen in reversed(range(looks)):
         value = later(value, noise**-2)
         if seen and other is not None:
             account = Account(document)
-            account.add([Entry(stream, (b"seen",), Charge("gaussian", noise, seen))])
+            account.add([BudgetEntry(stream, (b"seen",), Charge("gaussian", noise, seen))])
             least = account.noise_that_fits(other)
             if least is not None:
                 value = np.maximum(value, laplace_delta(EPSILON - LOSSES, 1 / least))
@@ -74,9 +74,9 @@ def best_delta(document, stream, other, looks):
 @pytest.mark.parametrize(
     ("stream", "other", "document"),
     [
-        (None, Entry("clicks", (b"rest",), COLUMN), make(GAUSSIAN, GAUSSIAN, LAPLACE)),
-        ("clicks", Entry(None, (b"rest",), COLUMN), make(LAPLACE, GAUSSIAN, GAUSSIAN)),
-        ("clicks", Entry("clicks", (b"seen",), SESSION, b"id"), make(GAUSSIAN, LAPLACE, GAUSSIAN)),
+        (None, BudgetEntry("clicks", (b"rest",), COLUMN), make(GAUSSIAN, GAUSSIAN, LAPLACE)),
+        ("clicks", BudgetEntry(None, (b"rest",), COLUMN), make(LAPLACE, GAUSSIAN, GAUSSIAN)),
+        ("clicks", BudgetEntry("clicks", (b"seen",), SESSION, b"id"), make(GAUSSIAN, LAPLACE, GAUSSIAN)),
     ],
     ids=["sums, then cells", "cells, then sums", "cells, then a session"],
 )
@@ -121,10 +121,10 @@ def test_where_no_session_can_be_opened_none_has_a_part_of_delta(own):
     for document, part in ((without, 0.0), (stepped, 2.5e-7)):
         account = Account(document)
         assert document.has_sessions == bool(part)
-        assert account.courses_delta("clicks") == part
+        assert account.sessions_delta("clicks") == part
         assert account.delta("clicks") == 5e-7 - part
         assert account.delta(None) == 1e-6
-        session = Entry("clicks", (b"one",), SessionCharge("gaussian", 9.0, 1.0, 1, 1, 1e-7), b"id")
+        session = BudgetEntry("clicks", (b"one",), SessionCharge("gaussian", 9.0, 1.0, 1, 1, 1e-7), b"id")
         assert account.fits(session) == bool(part)
     assert isinstance(Account(without).refusal(session), DeltaExhausted)
 
@@ -160,7 +160,7 @@ def best_looks(document):
 
 
 def look(stream, count):
-    return Entry(stream, (b"seen",), Charge("gaussian", LOOKS[stream], count))
+    return BudgetEntry(stream, (b"seen",), Charge("gaussian", LOOKS[stream], count))
 
 
 def test_no_look_at_gaussian_answers_tells_which_stream_to_look_at_next(monkeypatch):

@@ -9,7 +9,7 @@ from sqlalchemy import delete, update
 from maskedlark.core.purpose import Purpose
 from maskedlark.dp import accountant, mechanisms
 from maskedlark.errors import NotDeclared
-from maskedlark.ledger import rows, session_rows, trail
+from maskedlark.ledger import receipt_verification, rows, session_rows
 from maskedlark.ledger.errors import AnswerLost, BudgetExhausted, CannotRepeat, LedgerBehind, RequestIdReused
 from maskedlark.ledger.receipt import ReleaseReceipt
 from maskedlark.storage.errors import StorageUnavailable
@@ -118,7 +118,7 @@ def test_fifty_at_once_get_what_the_budget_allows(ledger):
 
     with ThreadPoolExecutor(16) as pool:
         assert sum(pool.map(ask, range(50))) == 8
-    trail.verify(ledgers.chain(ledger), "ads.example", "helper-0", [DOCUMENT])
+    receipt_verification.verify(ledgers.chain(ledger), "ads.example", "helper-0", [DOCUMENT])
 
 
 def test_fifty_equal_ones_at_once_are_one(ledger):
@@ -129,11 +129,11 @@ def test_fifty_equal_ones_at_once_are_one(ledger):
 
 
 def test_a_restart_forgets_nothing(tmp_path):
-    ledger, database, marks = ledgers.at(tmp_path)
+    ledger, database, anchor = ledgers.at(tmp_path)
     ledgers.freeze(ledger, database, DOCUMENT, DATASETS[0])
     first = ledger.charge(DOCUMENT, question(1, noise=0.2))
     database.close()
-    again, database, _ = ledgers.at(tmp_path, marks)
+    again, database, _ = ledgers.at(tmp_path, anchor)
     again.check()
     assert again.charge(DOCUMENT, question(1, noise=0.2)).seed == first.seed
     with pytest.raises(BudgetExhausted):
@@ -142,16 +142,16 @@ def test_a_restart_forgets_nothing(tmp_path):
 
 
 def test_an_old_copy_is_refused_at_the_start_and_at_every_question(tmp_path):
-    ledger, database, marks = ledgers.at(tmp_path)
+    ledger, database, anchor = ledgers.at(tmp_path)
     ledgers.freeze(ledger, database, DOCUMENT, DATASETS[0])
     database.close()
     (tmp_path / "old").mkdir()
     for path in tmp_path.glob("ledger.sqlite*"):
         shutil.copy(path, tmp_path / "old")
-    ledger, database, _ = ledgers.at(tmp_path, marks)
+    ledger, database, _ = ledgers.at(tmp_path, anchor)
     ledger.charge(DOCUMENT, question(1, noise=0.125))  # all of it
     database.close()
-    old, database, _ = ledgers.at(tmp_path / "old", marks)
+    old, database, _ = ledgers.at(tmp_path / "old", anchor)
     with pytest.raises(LedgerBehind):
         old.check()
     with pytest.raises(LedgerBehind):
@@ -163,13 +163,13 @@ def test_a_ledger_that_went_another_way_is_refused(tmp_path):
     """As many receipts as the anchor knows, but others: a copy that was used behind the helper's back."""
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
-    first, database, marks = ledgers.at(tmp_path / "one")
+    first, database, anchor = ledgers.at(tmp_path / "one")
     ledgers.freeze(first, database, DOCUMENT, DATASETS[0])
     database.close()
     second, database, _ = ledgers.at(tmp_path / "two")
     ledgers.freeze(second, database, DOCUMENT, DATASETS[1])
     database.close()
-    crossed, database, _ = ledgers.at(tmp_path / "two", marks)
+    crossed, database, _ = ledgers.at(tmp_path / "two", anchor)
     with pytest.raises(LedgerBehind):
         crossed.check()
     database.close()
@@ -177,14 +177,14 @@ def test_a_ledger_that_went_another_way_is_refused(tmp_path):
 
 def test_a_ledger_ahead_of_its_anchor_goes_on(tmp_path):
     """A crash between commit and anchor: nothing had left, and nothing is lost."""
-    ledger, database, marks = ledgers.at(tmp_path)
+    ledger, database, anchor = ledgers.at(tmp_path)
     ledgers.freeze(ledger, database, DOCUMENT, DATASETS[0])
-    before = dict(marks.marks)
+    before = dict(anchor.heads)
     first = ledger.charge(DOCUMENT, question(1))
-    marks.marks = before
+    anchor.heads = before
     ledger.check()
     assert ledger.charge(DOCUMENT, question(1)).seed == first.seed
-    assert marks.marks["ads.example"].number == 2
+    assert anchor.heads["ads.example"].number == 2
     database.close()
 
 
@@ -193,7 +193,7 @@ def test_a_lost_anchor_is_not_taken_for_a_new_one(tmp_path):
     ledgers.freeze(ledger, database, DOCUMENT, DATASETS[0])
     ledger.charge(DOCUMENT, question(1))
     database.close()
-    lost, database, marks = ledgers.at(tmp_path)
+    lost, database, anchor = ledgers.at(tmp_path)
     for attempt in (lost.check, lambda: lost.charge(DOCUMENT, question(2))):
         with pytest.raises(LedgerBehind, match="put the anchor back"):
             attempt()
@@ -201,29 +201,29 @@ def test_a_lost_anchor_is_not_taken_for_a_new_one(tmp_path):
     assert lost.reset_anchors() == ["ads.example"]
     lost.check()
     lost.charge(DOCUMENT, question(2))
-    assert marks.marks["ads.example"].number == 3
+    assert anchor.heads["ads.example"].number == 3
     database.close()
 
 
 def test_a_crash_before_the_first_mark_of_a_chain_does_not_lock_it(tmp_path):
     """The anchor is begun before the first line is."""
-    ledger, database, marks = ledgers.at(tmp_path)
+    ledger, database, anchor = ledgers.at(tmp_path)
     with database.write() as connection:
         ledger.freeze(connection, DOCUMENT, Purpose.AGGREGATE, DATASETS[0], 1000)
-    assert marks.marks["ads.example"].number == 0
+    assert anchor.heads["ads.example"].number == 0
     database.close()
-    again, database, _ = ledgers.at(tmp_path, marks)
+    again, database, _ = ledgers.at(tmp_path, anchor)
     again.check()
     again.charge(DOCUMENT, question(1))
     database.close()
 
 
 def test_receipts_that_are_not_anchored_are_not_shown(tmp_path):
-    ledger, database, marks = ledgers.at(tmp_path)
+    ledger, database, anchor = ledgers.at(tmp_path)
     ledgers.freeze(ledger, database, DOCUMENT, DATASETS[0])
-    before = dict(marks.marks)
+    before = dict(anchor.heads)
     ledger.charge(DOCUMENT, question(1))
-    marks.marks = before
+    anchor.heads = before
     assert [signed.claimed().number for signed in ledgers.chain(ledger)] == [1]
     database.close()
 
@@ -236,12 +236,12 @@ def test_an_anchor_never_goes_back(ledger):
 
 
 def test_a_clock_that_is_put_back_does_not_break_the_chain(tmp_path):
-    ledger, database, marks = ledgers.at(tmp_path)
+    ledger, database, anchor = ledgers.at(tmp_path)
     ledgers.freeze(ledger, database, DOCUMENT, DATASETS[0])
     database.close()
-    early, database, _ = ledgers.at(tmp_path, marks, now=ledgers.NOW - 500)
+    early, database, _ = ledgers.at(tmp_path, anchor, now=ledgers.NOW - 500)
     early.charge(DOCUMENT, question(1))
-    trail.verify(ledgers.chain(early), "ads.example", "helper-0", [DOCUMENT])
+    receipt_verification.verify(ledgers.chain(early), "ads.example", "helper-0", [DOCUMENT])
     database.close()
 
 
@@ -263,15 +263,15 @@ def spent(line) -> tuple[float, float]:
 
 def test_an_account_follows_a_ledger_that_was_put_back(tmp_path):
     """Where the anchor is put back too nothing can be noticed; but what is counted is what is there."""
-    ledger, database, marks = ledgers.at(tmp_path)
+    ledger, database, anchor = ledgers.at(tmp_path)
     ledgers.freeze(ledger, database, DOCUMENT, DATASETS[0])
-    before = dict(marks.marks)
+    before = dict(anchor.heads)
     ledger.charge(DOCUMENT, question(1, noise=0.125))
     ledger.explain(DOCUMENT, question(2))
     with database.write() as connection:
         connection.execute(delete(rows.RECEIPTS).where(rows.RECEIPTS.c.number == 2))
         connection.execute(update(rows.HEADS).values(number=1))
-    marks.marks = before
+    anchor.heads = before
     cost, _ = ledger.explain(DOCUMENT, question(2))
     assert cost.before.epsilon == 0
     database.close()
@@ -314,8 +314,8 @@ def test_models_share_the_ceiling_of_training_and_its_delta(tmp_path):
 
 def test_processes_that_share_a_database_take_turns(database_url, tmp_path):
     """Two ledgers, as two processes have them: together they answer what one budget allows."""
-    first, one, marks = ledgers.at(tmp_path, url=database_url)
-    second, other, _ = ledgers.at(tmp_path, marks, url=database_url)
+    first, one, anchor = ledgers.at(tmp_path, url=database_url)
+    second, other, _ = ledgers.at(tmp_path, anchor, url=database_url)
     ledgers.freeze(first, one, DOCUMENT, DATASETS[0])
 
     def ask(number: int) -> bool:
@@ -327,7 +327,7 @@ def test_processes_that_share_a_database_take_turns(database_url, tmp_path):
 
     with ThreadPoolExecutor(8) as pool:
         assert sum(pool.map(ask, range(24))) == 8
-    trail.verify(ledgers.chain(first), "ads.example", "helper-0", [DOCUMENT])
+    receipt_verification.verify(ledgers.chain(first), "ads.example", "helper-0", [DOCUMENT])
     one.close()
     other.close()
 

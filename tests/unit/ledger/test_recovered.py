@@ -2,7 +2,7 @@
 
 import pytest
 
-from maskedlark.ledger import rows, session_rows, trail
+from maskedlark.ledger import receipt_verification, rows, session_rows
 from maskedlark.ledger.errors import (
     AccountClosed,
     AnswerLost,
@@ -25,8 +25,8 @@ def lost(tmp_path):
     made.database.close()
 
 
-def verify(chain) -> trail.Trail:
-    return trail.verify(chain, ORIGIN, "helper-0", [DOCUMENT, NEXT])
+def verify(chain) -> receipt_verification.ReceiptVerifier:
+    return receipt_verification.verify(chain, ORIGIN, "helper-0", [DOCUMENT, NEXT])
 
 
 def test_what_is_handed_in_counts_and_is_answered_no_more(lost):
@@ -112,4 +112,4 @@ def test_a_copy_answers_nothing_until_it_was_recovered(lost):
     with lost.database.write() as connection:
         session_rows.end_recovery(connection)
     lost.ledger.check()
-    assert lost.marks.marks[ORIGIN] == ChainHead(4, lost.signed[3].digest)
+    assert lost.anchor.heads[ORIGIN] == ChainHead(4, lost.signed[3].digest)

@@ -12,7 +12,7 @@ from maskedlark.dp import mechanisms, sampling
 from maskedlark.dp.sampling import Sampling
 from maskedlark.dp.session_charge import adserver_epsilon, coalition_epsilon
 from maskedlark.errors import NotDeclared, ReleaseRefused
-from maskedlark.ledger import rows, session_rows, trail
+from maskedlark.ledger import receipt_verification, rows, session_rows
 from maskedlark.ledger.errors import (
     BudgetExhausted,
     CannotRepeat,
@@ -28,7 +28,7 @@ from maskedlark.ledger.errors import (
 )
 from maskedlark.ledger.receipt import ClosedReceipt, OpenedReceipt
 from tests.unit.ledger import ledgers
-from tests.unit.ledger.ledgers import DATASETS, ChargedSessions, course, opening, question, terms
+from tests.unit.ledger.ledgers import DATASETS, ChargedSessions, opening, question, session_charge, terms
 from tests.unit.parameters import cases
 
 ORIGIN = "ads.example"
@@ -41,18 +41,18 @@ BODIES = [bytes([i]) * 32 for i in range(100, 110)]
 @pytest.fixture
 def world(database_url, tmp_path):
     """A ledger with two datasets to train on, and its sessions, on either database."""
-    ledger, database, marks = ledgers.at(tmp_path, url=database_url)
+    ledger, database, anchor = ledgers.at(tmp_path, url=database_url)
     ledgers.freeze(ledger, database, DOCUMENT, *DATASETS[:2], purpose=Purpose.TRAIN)
-    yield ledger, ChargedSessions(ledger), database, marks
+    yield ledger, ChargedSessions(ledger), database, anchor
     database.close()
 
 
 @pytest.fixture
 def light(tmp_path):
     """The same, on SQLite alone."""
-    ledger, database, marks = ledgers.at(tmp_path)
+    ledger, database, anchor = ledgers.at(tmp_path)
     ledgers.freeze(ledger, database, DOCUMENT, *DATASETS[:2], purpose=Purpose.TRAIN)
-    yield ledger, ChargedSessions(ledger), database, marks
+    yield ledger, ChargedSessions(ledger), database, anchor
     database.close()
 
 
@@ -65,10 +65,10 @@ def test_a_session_is_reserved_whole_and_keeps_its_receipt(world):
     asked = opening(1, DATASETS[0], DATASETS[1])
     line = sessions.open(DOCUMENT, asked)
     assert (line.used, line.closed, line.body) == (0, False, terms(asked).body)
-    assert line.opened.session_charge == course(asked)
+    assert line.opened.session_charge == session_charge(asked)
     balance = line.opened.balance
-    assert balance.spent_epsilon == balance.charged_epsilon == adserver_epsilon(course(asked))
-    assert balance.spent_coalition_epsilon == coalition_epsilon(course(asked)) > balance.spent_epsilon
+    assert balance.spent_epsilon == balance.charged_epsilon == adserver_epsilon(session_charge(asked))
+    assert balance.spent_coalition_epsilon == coalition_epsilon(session_charge(asked)) > balance.spent_epsilon
     assert balance.spent_delta == 5e-7
     assert (
         sessions.open(DOCUMENT, asked).receipt == line.receipt == sessions.find(ORIGIN, asked.request).receipt
@@ -179,8 +179,8 @@ def test_threads_that_race_for_a_step_with_different_bodies_have_one_winner(worl
 
 
 def test_processes_that_race_for_a_step_with_different_bodies_have_one_winner(postgresql_url, tmp_path):
-    made = [ledgers.at(tmp_path, url=postgresql_url, marks=None)]
-    made += [ledgers.at(tmp_path, url=postgresql_url, marks=made[0][2]) for _ in range(2)]
+    made = [ledgers.at(tmp_path, url=postgresql_url, anchor=None)]
+    made += [ledgers.at(tmp_path, url=postgresql_url, anchor=made[0][2]) for _ in range(2)]
     ledgers.freeze(made[0][0], made[0][1], DOCUMENT, DATASETS[0], DATASETS[1], purpose=Purpose.TRAIN)
     sessions, asked = [ChargedSessions(each[0]) for each in made], opening(1)
     sessions[0].open(DOCUMENT, asked)
@@ -229,17 +229,17 @@ def test_a_step_and_a_close_at_once_leave_no_step_uncounted(world):
         )
         assert receipt.still_charged is not None
         assert receipt.still_charged.steps >= receipt.used_steps
-    trail.verify(ledgers.chain(ledger), ORIGIN, "helper-0", [DOCUMENT])
+    receipt_verification.verify(ledgers.chain(ledger), ORIGIN, "helper-0", [DOCUMENT])
 
 
 def test_what_was_taken_is_kept_over_a_restart(database_url, tmp_path):
-    ledger, database, marks = ledgers.at(tmp_path, url=database_url)
+    ledger, database, anchor = ledgers.at(tmp_path, url=database_url)
     ledgers.freeze(ledger, database, DOCUMENT, DATASETS[0], purpose=Purpose.TRAIN)
     sessions, asked = ChargedSessions(ledger), opening(1)
     sessions.open(DOCUMENT, asked)
     seed = [take(sessions, asked, step) for step in range(4)][-1]
     database.close()
-    again, database, _ = ledgers.at(tmp_path, marks, url=database_url)
+    again, database, _ = ledgers.at(tmp_path, anchor, url=database_url)
     again.check()
     sessions = ChargedSessions(again)
     assert take(sessions, asked, 3) == seed
@@ -286,12 +286,12 @@ def test_sessions_opened_at_once_share_neither_slots_nor_budget(world):
 
     with ThreadPoolExecutor(12) as pool:
         opened = [each for each in pool.map(open_one, range(12)) if each]
-    one = adserver_epsilon(course(opening(0, noise=noise, steps=200)))
+    one = adserver_epsilon(session_charge(opening(0, noise=noise, steps=200)))
     assert 1 < len(opened) <= int(4.0 / one) < 6
     firsts = sorted(each.slots[0] for each in opened)
     assert all(after - before >= 200 for before, after in itertools.pairwise(firsts))
     assert max(each.balance.spent_epsilon for each in opened) <= 4.0
-    trail.verify(ledgers.chain(ledger), ORIGIN, "helper-0", [DOCUMENT, document])
+    receipt_verification.verify(ledgers.chain(ledger), ORIGIN, "helper-0", [DOCUMENT, document])
 
 
 def test_a_closed_session_gives_back_what_it_did_not_begin(world):
@@ -312,12 +312,14 @@ def test_a_closed_session_gives_back_what_it_did_not_begin(world):
     assert receipt.balance.spent_epsilon < before.spent_epsilon
     assert receipt.balance.spent_coalition_epsilon < before.spent_coalition_epsilon
     assert receipt.balance.charged_epsilon == 0
-    closed = sampling.closed(terms(asked).sampling, course(asked), 7)
+    closed = sampling.closed(terms(asked).sampling, session_charge(asked), 7)
     assert receipt.balance.spent_epsilon == adserver_epsilon(closed)
     # The ledger counts it so for the next one, and so does who starts anew.
     after = sessions.open(DOCUMENT, opening(2)).opened.balance
-    assert after.spent_epsilon == pytest.approx(adserver_epsilon(closed) + adserver_epsilon(course(asked)))
-    trail.verify(ledgers.chain(ledger), ORIGIN, "helper-0", [DOCUMENT])
+    assert after.spent_epsilon == pytest.approx(
+        adserver_epsilon(closed) + adserver_epsilon(session_charge(asked))
+    )
+    receipt_verification.verify(ledgers.chain(ledger), ORIGIN, "helper-0", [DOCUMENT])
 
 
 def test_of_a_closed_session_nothing_is_answered_any_more(world):
@@ -337,27 +339,31 @@ def test_a_session_says_as_many_batches_as_everybody_can_compute(light):
     ledger, sessions, _, _ = light
     asked = opening(1)
     opened = sessions.open(DOCUMENT, asked).opened
-    assert opened.session_charge.batches == course(asked).batches
+    assert opened.session_charge.batches == session_charge(asked).batches
     take(sessions, asked, 0)
     receipt = sessions.close(DOCUMENT, asked.request).claimed()
     assert (
         receipt.still_charged.batches
-        == sampling.max_batches(terms(asked).sampling, course(asked), 1)
+        == sampling.max_batches(terms(asked).sampling, session_charge(asked), 1)
         < opened.session_charge.batches
     )
-    trail.verify(ledgers.chain(ledger), ORIGIN, "helper-0", [DOCUMENT])
+    receipt_verification.verify(ledgers.chain(ledger), ORIGIN, "helper-0", [DOCUMENT])
 
 
 def test_a_partition_counts_epochs(light):
     ledger, sessions, _, _ = light
     asked = opening(1, steps=40, sampling=Sampling(kind="partition", batches=10), noise=20.0)
-    assert (course(asked).steps, course(asked).batches, course(asked).rate) == (4, 4, 1.0)
+    assert (session_charge(asked).steps, session_charge(asked).batches, session_charge(asked).rate) == (
+        4,
+        4,
+        1.0,
+    )
     sessions.open(DOCUMENT, asked)
     for step in range(11):
         take(sessions, asked, step)
     receipt = sessions.close(DOCUMENT, asked.request).claimed()
     assert (receipt.used_steps, receipt.still_charged.steps, receipt.still_charged.batches) == (11, 2, 2)
-    trail.verify(ledgers.chain(ledger), ORIGIN, "helper-0", [DOCUMENT])
+    receipt_verification.verify(ledgers.chain(ledger), ORIGIN, "helper-0", [DOCUMENT])
 
 
 @pytest.mark.parametrize("kind", ["whole", "chosen"])
@@ -369,7 +375,7 @@ def test_batches_that_are_known_are_not_amplified(light, kind):
     assert balance.spent_epsilon == balance.spent_coalition_epsilon
     take(sessions, asked, 0)
     assert sessions.close(DOCUMENT, asked.request).claimed().still_charged.batches == 2
-    trail.verify(ledgers.chain(ledger), ORIGIN, "helper-0", [DOCUMENT])
+    receipt_verification.verify(ledgers.chain(ledger), ORIGIN, "helper-0", [DOCUMENT])
 
 
 def test_a_session_without_noise_costs_nothing(light):
@@ -410,11 +416,15 @@ def test_the_dearest_dataset_of_each_figure_counts(light):
     hidden = opening(2, DATASETS[1], steps=400, noise=2.0)
     sessions.open(DOCUMENT, known)
     balance = sessions.open(DOCUMENT, hidden).opened.balance
-    assert balance.spent_epsilon == adserver_epsilon(course(known)) > adserver_epsilon(course(hidden))
+    assert (
+        balance.spent_epsilon
+        == adserver_epsilon(session_charge(known))
+        > adserver_epsilon(session_charge(hidden))
+    )
     assert (
         balance.spent_coalition_epsilon
-        == coalition_epsilon(course(hidden))
-        > coalition_epsilon(course(known))
+        == coalition_epsilon(session_charge(hidden))
+        > coalition_epsilon(session_charge(known))
     )
 
 
@@ -446,11 +456,13 @@ def test_releases_and_sessions_of_a_model_add_up(light):
     released = ledger.charge(DOCUMENT, asked).receipt.claimed().balance
     session = opening(1)
     balance = sessions.open(DOCUMENT, session).opened.balance
-    assert balance.spent_epsilon == pytest.approx(released.spent_epsilon + adserver_epsilon(course(session)))
+    assert balance.spent_epsilon == pytest.approx(
+        released.spent_epsilon + adserver_epsilon(session_charge(session))
+    )
     assert balance.spent_delta == released.spent_delta == 5e-7
     again = ledger.charge(DOCUMENT, question(2, noise=8.0, kind="gaussian", tag="clicks"))
     assert again.receipt.claimed().balance.spent_epsilon > balance.spent_epsilon
-    trail.verify(ledgers.chain(ledger), ORIGIN, "helper-0", [DOCUMENT])
+    receipt_verification.verify(ledgers.chain(ledger), ORIGIN, "helper-0", [DOCUMENT])
 
 
 def test_a_model_that_is_not_declared_has_no_sessions(light):
@@ -460,7 +472,7 @@ def test_a_model_that_is_not_declared_has_no_sessions(light):
 
 
 def test_two_helpers_agree(tmp_path):
-    """The same requests: the same slots, courses and balances."""
+    """The same requests: the same slots, charges and balances."""
     told = []
     for place in (0, 1):
         (tmp_path / str(place)).mkdir()
@@ -509,7 +521,7 @@ def test_receipts_that_were_put_back_count_whole_and_are_never_gone_on_with(data
             sessions.open(DOCUMENT, opening(3, slots=terms(lost).slots))
     opened = sessions.open(DOCUMENT, third).opened
     assert opened.balance.spent_epsilon == pytest.approx(
-        last.balance.spent_epsilon + adserver_epsilon(course(third))
+        last.balance.spent_epsilon + adserver_epsilon(session_charge(third))
     )
     database.close()
 
@@ -529,7 +541,7 @@ def test_an_open_session_of_a_copy_is_over_and_counts_whole(world):
     with pytest.raises(SessionLost):
         sessions.close(DOCUMENT, asked.request)
     balance = sessions.open(DOCUMENT, opening(2)).opened.balance
-    assert balance.spent_epsilon == pytest.approx(2 * adserver_epsilon(course(asked)))
+    assert balance.spent_epsilon == pytest.approx(2 * adserver_epsilon(session_charge(asked)))
 
 
 def test_an_account_that_is_closed_opens_no_session(light):

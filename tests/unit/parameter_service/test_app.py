@@ -7,7 +7,7 @@ import pytest
 
 from maskedlark.clock import FixedClock
 from maskedlark.parameters import chain
-from maskedlark.web import answers, pages
+from maskedlark.web import error_responses, pages
 from tests.unit.parameters.cases import DOCUMENT_KEY, HELPER_KEYS, make
 from tests.unit.web.service import NOW, ORIGIN, Service, chained, configuration
 
@@ -88,11 +88,11 @@ def test_wrong_bodies_are_invalid_documents(http, case):
 
 
 def test_a_large_body_is_not_read_to_its_end(http, service):
-    problem(http.post("/v2/documents", content=bytes(answers.MAX_BODY + 1)), 413, "body-too-large")
+    problem(http.post("/v2/documents", content=bytes(error_responses.MAX_BODY + 1)), 413, "body-too-large")
     problem(
         http.post("/v2/keys", params={"helper": "helper-0"}, content=bytes(2 << 20)), 413, "body-too-large"
     )
-    problem(http.post("/v2/documents", content=bytes(answers.MAX_BODY)), 422, "invalid-document")
+    problem(http.post("/v2/documents", content=bytes(error_responses.MAX_BODY)), 422, "invalid-document")
 
 
 def test_a_long_chain_comes_in_pages(http, service, monkeypatch):
@@ -179,7 +179,7 @@ async def held_back(app, reading, finish, first=b"{"):
 
 
 def test_a_body_that_stops_coming_is_given_up(service, monkeypatch):
-    monkeypatch.setattr(answers, "BODY_WITHIN_S", 0.01)
+    monkeypatch.setattr(error_responses, "BODY_WITHIN_S", 0.01)
 
     async def silence():
         return await asyncio.wait_for(held_back(service.app, asyncio.Event(), asyncio.Event()), 10)
@@ -188,11 +188,11 @@ def test_a_body_that_stops_coming_is_given_up(service, monkeypatch):
 
 
 def test_bodies_above_what_there_is_room_for_are_sent_away_and_room_comes_back(tmp_path, monkeypatch):
-    monkeypatch.setattr(answers, "BODIES", 2)
+    monkeypatch.setattr(error_responses, "BODIES", 2)
     service = Service(tmp_path / "parameters.db", FixedClock(NOW))
 
     async def crowd():
-        whole = bytes(answers.MAX_BODY)
+        whole = bytes(error_responses.MAX_BODY)
         finish, reading = asyncio.Event(), [asyncio.Event() for _ in range(2)]
         held = [asyncio.create_task(held_back(service.app, each, finish, whole)) for each in reading]
         for each in reading:

@@ -11,20 +11,13 @@ import pytest
 from sqlalchemy.exc import IntegrityError
 
 from maskedlark.clock import FixedClock
-from maskedlark.errors import (
-    BadSignature,
-    BrokenChain,
-    Expired,
-    Forked,
-    InvalidDocument,
-    RolledBack,
-    Truncated,
-)
+from maskedlark.errors import BadSignature, BrokenChain, Expired, Forked, InvalidDocument, RolledBack
 from maskedlark.parameter_service.publisher import Publisher
 from maskedlark.parameter_service.store import Store
 from maskedlark.parameters import chain, document
 from maskedlark.storage.engine import open_database
 from maskedlark.web.errors import UnknownDocument, UnknownHelper, UnknownOrigin
+from maskedlark.wire.errors import Truncated
 from tests.unit.parameters.cases import DOCUMENT_KEY, HELPER_KEYS, REQUEST_KEY, SERVICE_KEY, make
 from tests.unit.web.service import NOW, ORIGIN, PINNED, Service, chained, configuration
 

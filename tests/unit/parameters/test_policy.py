@@ -8,7 +8,7 @@ import pytest
 from maskedlark.dp.accountant import Charge
 from maskedlark.dp.session_charge import SessionCharge
 from maskedlark.errors import InvalidDocument
-from maskedlark.ledger.budget import Account, Entry
+from maskedlark.ledger.budget import Account, BudgetEntry
 from maskedlark.parameters import randomised
 from maskedlark.parameters.policy import (
     BudgetOverCeiling,
@@ -149,13 +149,13 @@ def dearest(document):
     """An account with the least noise that fits: training that hardly costs the ad server, then sums."""
     account, wishes = Account(document), list[tuple[str | None, SessionCharge | Charge]]()
     for tag in document.declared_models:
-        delta = account.courses_delta(tag)
+        delta = account.sessions_delta(tag)
         session = SessionCharge("gaussian", 1.0, 1e-8, 4, 4, delta) if delta else None
         wishes.append((tag, session or Charge("gaussian", 1.0, 1)))
     if document.values:
         wishes.append((None, Charge("laplace", 1.0, 1)))
     for stream, charge in wishes:
-        entry = Entry(stream, (b"",), charge, str(stream).encode())
+        entry = BudgetEntry(stream, (b"",), charge, str(stream).encode())
         noise = account.noise_that_fits(entry)
         if noise is not None:
             account.add([replace(entry, charge=replace(charge, noise=noise))])

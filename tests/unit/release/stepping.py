@@ -1,4 +1,4 @@
-"""Helpers that answer steps in memory: a ledger, sessions and a desk each, over the same shared records."""
+"""Helpers that answer steps in memory: a ledger, sessions and a pipeline each, over the same records."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -119,7 +119,7 @@ class Rig:
         self.expired = False
         self.ledgers = [(each.ledger, each.database, None) for each in self.way.helpers]
         self.sessions = [each.sessions for each in self.way.helpers]
-        self.desks = [each.releases for each in self.way.helpers]
+        self.pipelines = [each.releases for each in self.way.helpers]
 
     @property
     def places(self) -> range:
@@ -136,7 +136,7 @@ class Rig:
                 each.expires = 0 if now else EXPIRES
 
     def start(self, place: int) -> Release:
-        """A desk over what an earlier one left."""
+        """A pipeline over what an earlier one left."""
         helper = self.way.helpers[place]
         helper.start(self.functions)
         return helper.releases
@@ -158,13 +158,16 @@ class Rig:
         return SessionRequest(**(given | changes))
 
     def open(self, request: SessionRequest) -> None:
-        for desk in self.desks:
-            desk.open_session(ORIGIN, request.encode(), request)
+        for pipeline in self.pipelines:
+            pipeline.open_session(ORIGIN, request.encode(), request)
 
     def answers(
         self, request: SessionRequest, step: int, sent: bytes, chosen: Ranges = ()
     ) -> list[field.FieldArray]:
-        return [desk.step(ORIGIN, bytes.fromhex(request.id), step, sent, chosen) for desk in self.desks]
+        return [
+            pipeline.step(ORIGIN, bytes.fromhex(request.id), step, sent, chosen)
+            for pipeline in self.pipelines
+        ]
 
     def sum_without_noise(
         self, request: SessionRequest, step: int, sent: bytes, chosen: Ranges = ()
@@ -182,7 +185,7 @@ class Rig:
         self, place: int, request: SessionRequest, step: int, sent: bytes, chosen: Ranges, count: int
     ) -> np.ndarray:
         session = bytes.fromhex(request.id)
-        ready = self.desks[place].session(ORIGIN, session)
+        ready = self.pipelines[place].session(ORIGIN, session)
         digest = body_digest(sent, chosen)
         taken = self.sessions[place].claim_step(
             ORIGIN, session, step, digest, ready.engine, ready.scope.seeds
@@ -227,7 +230,7 @@ def clipped(
     clip: Clip,
     seed: bytes | None = None,
 ) -> field.FieldArray:
-    """The exact sum of the true labels' clipped gradients over these records: by the engine, not the desk."""
+    """The exact sum of the true labels' clipped gradients over these records, by the engine alone."""
     chosen = np.array(rows, np.intp)
     shown = [np.broadcast_to(each, (len(records), each.shape[1]))[chosen] for each in records.candidates]
     dropping = None if seed is None else Seed(seed, records.ids[chosen])

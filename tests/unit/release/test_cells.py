@@ -56,8 +56,8 @@ def answer(rig, request):
     """As the ad server reads it: every table dense, and its rows."""
     body = request.encode()
     answers = {
-        f"helper-{place}": decode_answer(desk.answer(ORIGIN, body, Request.decode(body)).encode())
-        for place, desk in enumerate(rig.desks)
+        f"helper-{place}": decode_answer(pipeline.answer(ORIGIN, body, Request.decode(body)).encode())
+        for place, pipeline in enumerate(rig.pipelines)
     }
     schemas = Cells().ask(rig.document, request.arguments).schemas
     asked = [DescribedTable.model_validate_json(json.dumps(each)) for each in request.arguments["tables"]]
@@ -140,16 +140,16 @@ def test_over_a_part_empty_cells_are_there_with_noise_of_their_own(rig):
     assert rows == [()]
     assert counts.shape == (900, 2)
     # Laplace noise of scale 4 times 2 of every helper; nearly all cells are empty.
-    assert 0.8 < counts.std() / np.sqrt(len(rig.desks) * 2 * 8**2) < 1.25
-    explained = rig.desks[0].explain(ORIGIN, question(rig, 2, noise=4.0, **dict(request.arguments)))
+    assert 0.8 < counts.std() / np.sqrt(len(rig.pipelines) * 2 * 8**2) < 1.25
+    explained = rig.pipelines[0].explain(ORIGIN, question(rig, 2, noise=4.0, **dict(request.arguments)))
     assert explained.query.records == int(240 * 0.75)
 
 
 def test_tables_are_charged_each(rig):
     table = {"cells": {"kind": "buckets", "edges": [0.5]}}
     request = question(rig, tables=[table, table | {"ones": True}, table])
-    for desk in rig.desks:
-        signed = desk.answer(ORIGIN, request.encode(), request).receipt.claimed()
+    for pipeline in rig.pipelines:
+        signed = pipeline.answer(ORIGIN, request.encode(), request).receipt.claimed()
         assert signed.charge.columns == 3
 
 
@@ -173,9 +173,9 @@ def test_tables_are_charged_each(rig):
 )
 def test_what_is_refused_costs_nothing(rig, changes):
     request, before = question(rig, **changes), receipts(rig)
-    for desk in rig.desks:
+    for pipeline in rig.pipelines:
         with pytest.raises(MaskedLarkError) as caught:
-            desk.answer(ORIGIN, request.encode(), request)
+            pipeline.answer(ORIGIN, request.encode(), request)
         assert problem.of(caught.value).status in (400, 422)
     assert receipts(rig) == before
 
@@ -184,7 +184,7 @@ def test_what_is_refused_costs_nothing(rig, changes):
 def test_edges_that_json_does_not_have_do_not_get_that_far(rig, edge):
     body = question(rig).encode().replace(b"0.5", edge.encode())
     with pytest.raises(MaskedLarkError) as caught:
-        rig.desks[0].answer(ORIGIN, body, Request.decode(body))
+        rig.pipelines[0].answer(ORIGIN, body, Request.decode(body))
     assert problem.of(caught.value).status in (400, 422)
 
 

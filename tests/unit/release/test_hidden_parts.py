@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from maskedlark.core import batches, field, sharing
-from maskedlark.errors import BadArguments
+from maskedlark.errors import BadArguments, MaskedLarkError
 from maskedlark.functions import model
 from maskedlark.functions.cells import CellsQuery
 from maskedlark.functions.function import TableSchema
@@ -22,14 +22,14 @@ SENT = base64.b64encode(body(network())).decode()
 
 
 class Asked:
-    """All helpers' desks for cells."""
+    """All helpers' pipelines for cells."""
 
     def __init__(self, rig):
         self.rig = rig
         self.restart()
 
     def restart(self):
-        self.desks = [self.rig.start(place) for place in self.rig.places]
+        self.pipelines = [self.rig.start(place) for place in self.rig.places]
 
     def request(self, number, **arguments):
         given = {
@@ -47,10 +47,10 @@ class Asked:
         )
 
     def answers(self, request):
-        return [desk.answer(ORIGIN, request.encode(), request) for desk in self.desks]
+        return [pipeline.answer(ORIGIN, request.encode(), request) for pipeline in self.pipelines]
 
     def explained(self, request, place=0):
-        found = self.desks[place].explain(ORIGIN, request)
+        found = self.pipelines[place].explain(ORIGIN, request)
         return json.loads(explanation.of(found).encode())
 
 
@@ -140,11 +140,54 @@ def test_below_k_it_is_noise_alone_in_the_same_form(asked, monkeypatch):
     assert asked.explained(asked.request(2, part="held_out", held_out=0.1))["records"] == 24
 
 
+@pytest.mark.parametrize("which", ["held_out", "training"])
+def test_two_draws_of_a_part_show_in_nothing_but_the_numbers(tmp_path, monkeypatch, which):
+    """Fewer than k are held out, or nearly all: explanations, forms of answers, errors and receipts agree."""
+    draws = (
+        lambda seed, tag, share, size: np.arange(size) < 5,
+        lambda seed, tag, share, size: np.arange(size) < size - 5,
+    )
+    found = []
+    for number, draw in enumerate(draws):
+        monkeypatch.setattr("maskedlark.release.parts._held_out", draw)
+        (folder := tmp_path / str(number)).mkdir()
+        found.append(shown(folder, which))
+    assert found[0] == found[1]
+    assert len(found[0]["errors"]) == 8
+
+
+def shown(folder, which):
+    """All that the ad server gets of both helpers, but for the shares themselves."""
+    rig = Rig(folder, stepping.document(), (150, 90))
+    asked, errors = Asked(rig), []
+    request = asked.request(1, part=which, held_out=0.5)
+    explained = [asked.explained(request, place) for place in rig.places]
+    answers = asked.answers(request)
+    wrong = (
+        asked.request(2, part="held_out", held_out=0.01),
+        asked.request(3, part=which, held_out=0.5, tables=[TABLE | {"ones": True}]),
+        asked.request(4, part=which, held_out=0.5).model_copy(update={"noise": 1e-3}),
+        asked.request(1, part=which, held_out=0.4),
+    )
+    for pipeline in asked.pipelines:
+        for each in wrong:
+            with pytest.raises(MaskedLarkError) as error:
+                pipeline.answer(ORIGIN, each.encode(), each)
+            errors.append(f"{type(error.value).__name__}: {error.value}")
+    forms = [(each.tables[0].columns[0].shape, len(each.encode())) for each in answers]
+    receipts = [
+        [each.claimed().model_dump(mode="json") for each in ledger.receipts(ORIGIN)]
+        for ledger, _, _ in rig.ledgers
+    ]
+    rig.close()
+    return {"explained": explained, "forms": forms, "errors": errors, "receipts": receipts}
+
+
 def test_a_part_that_is_below_k_by_its_share_is_refused(asked):
     request = asked.request(1, part="held_out", held_out=0.08)
-    for desk in asked.desks:
+    for pipeline in asked.pipelines:
         with pytest.raises(TooFewRecords):
-            desk.answer(ORIGIN, request.encode(), request)
+            pipeline.answer(ORIGIN, request.encode(), request)
 
 
 def test_the_victims_part_cannot_be_told_by_explaining_with_and_without_it(tmp_path):
@@ -170,11 +213,11 @@ def test_groups_of_a_hidden_part_are_refused_before_anything_is_charged(asked, m
     monkeypatch.setattr(CellsQuery, "schemas", grouped)
     request = asked.request(1, part="held_out", held_out=0.25)
     before = [len(ledger.receipts(ORIGIN)) for ledger, _, _ in asked.rig.ledgers]
-    for desk in asked.desks:
+    for pipeline in asked.pipelines:
         with pytest.raises(BadArguments, match="no groups"):
-            desk.answer(ORIGIN, request.encode(), request)
+            pipeline.answer(ORIGIN, request.encode(), request)
     assert [len(ledger.receipts(ORIGIN)) for ledger, _, _ in asked.rig.ledgers] == before
 
 
 def asked_query(asked):
-    return asked.desks[0].check(ORIGIN, asked.request(2, part="held_out", held_out=0.25)).query
+    return asked.pipelines[0].check(ORIGIN, asked.request(2, part="held_out", held_out=0.25)).query

@@ -32,6 +32,19 @@ def test_an_answer_is_found_by_who_asked_and_what(tmp_path):
     assert kept.read(ORIGIN, REQUEST, b"b" * 32) is None
 
 
+def test_an_answer_that_is_being_computed_is_removed_afterwards(tmp_path):
+    """The session is closed while its last step is computed: nothing of it stays."""
+    kept = KeptAnswers(tmp_path / "answers")
+    with kept.room(ORIGIN, REQUEST, 6) as room:
+        closing = threading.Thread(target=kept.remove, args=(ORIGIN, REQUEST))
+        closing.start()
+        closing.join(0.1)
+        assert closing.is_alive()
+        kept.write(room, ORIGIN, REQUEST, ASKED, b"answer", LATE)
+    closing.join(60)
+    assert kept.read(ORIGIN, REQUEST, ASKED) is None
+
+
 def test_every_damaged_byte_makes_it_no_answer(tmp_path):
     kept = KeptAnswers(tmp_path)
     write(kept, REQUEST, ASKED, b"answer", LATE)

@@ -6,20 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from maskedlark.core import field
-from maskedlark.errors import (
-    DecodeError,
-    NotInField,
-    OutOfRange,
-    TrailingBytes,
-    Truncated,
-    UnsupportedVersion,
-    WrongLength,
-    WrongType,
-)
+from maskedlark.errors import DecodeError, NotInField, UnsupportedVersion, WrongLength, WrongType
 from maskedlark.ledger import receipt
 from maskedlark.release import messages
 from maskedlark.release.messages import Answer, AnswerTable
 from maskedlark.wire.binary import number, vector
+from maskedlark.wire.errors import OutOfRange, TrailingBytes, Truncated
 from tests.unit.ledger.ledgers import Signs
 
 TABLES = [

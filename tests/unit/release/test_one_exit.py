@@ -26,7 +26,7 @@ ALLOWED = {
     "maskedlark.ledger.receipt.sign": {"ledger/ledger.py"},
     "maskedlark.ledger.rows.append": {"ledger/ledger.py", "ledger/rows.py"},
     "maskedlark.ledger.session_rows.reserve": {"ledger/ledger.py"},
-    "maskedlark.ledger.session_rows.take_step": {"ledger/sessions.py"},
+    "maskedlark.ledger.session_rows.assign_step": {"ledger/sessions.py"},
     # Of an instance, whatever its name: the laws of noise, and the ledger. Candidates are drawn too.
     ".draw": {"dp/mechanisms.py", "core/declared.py"},
     ".charge": {PIPELINE},

@@ -3,9 +3,12 @@
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from maskedlark.core import batches
 from maskedlark.core.batches import Draw
@@ -97,7 +100,7 @@ def test_an_epochs_order_is_that_of_its_first_slot():
     drawn = session(Sampling(kind="partition", batches=4), 50, first=7)
     for step in range(8):
         first = 7 + step // 4 * 4
-        wanted = batches.partition(SEED, "m", first, 4, 50)[step % 4]
+        wanted = np.flatnonzero(batches.partition(SEED, "m", first, 4, 50) == step % 4)
         assert counted(drawn.work(step)) == wanted.tolist()
 
 
@@ -130,6 +133,21 @@ def test_what_is_over_the_room_is_left_out():
     work = parts._filled(drawn, 6, 0.5)
     assert [each.tolist() for each in work.rows] == [[0, 1, 2, 3, 4], [1]]
     assert work.counted.all()
+
+
+@settings(max_examples=60)
+@given(st.lists(st.lists(st.booleans(), max_size=40), min_size=1, max_size=3), st.data())
+def test_rows_filled_in_blocks_are_those_that_are_sorted_at_once(taken, data):
+    """Taken ones first, then others, each in their order; also where a block ends anywhere."""
+    flat = np.array([each for own in taken for each in own], np.bool_)
+    most = data.draw(st.integers(0, len(flat)))
+    rng = np.random.default_rng(0)
+    drawn = [Draw(rng.permutation(len(own)), np.array(own, np.bool_)) for own in taken]
+    with patch.object(parts, "_BLOCK", data.draw(st.integers(1, 9))):
+        work = parts._filled(drawn, most, None)
+    order = np.sort(np.argsort(~flat, kind="stable")[:most])
+    assert np.concatenate(work.rows).tolist() == np.concatenate([each.rows for each in drawn])[order].tolist()
+    assert work.counted.tolist() == flat[order].tolist()
 
 
 def test_no_record_is_in_more_batches_than_are_allowed():
@@ -166,7 +184,7 @@ def cut_at(size, *ends):
     """A dataset of this size in shards that end there."""
     whole = records(size)
     rows = [range(*each) for each in pairwise((0, *ends, size))]
-    return [Held(each.start, whole.taken(np.array(each, np.intp))) for each in rows]
+    return [Held(each.start, whole.select_rows(np.array(each, np.intp))) for each in rows]
 
 
 @pytest.mark.parametrize("ends", [(), (300,), (0, 1, 150, 150, 600)])
@@ -239,7 +257,7 @@ class Echo:
 @pytest.mark.parametrize("rows", [[], [2], [0, 3, 4], range(5)])
 def test_columns_of_the_records_taken_stay_together(one_row, rows):
     whole = records(5, one_row)
-    found = whole.taken(np.array(rows, np.intp))
+    found = whole.select_rows(np.array(rows, np.intp))
     assert len(found) == len(rows)
     assert found.ids.tolist() == whole.ids[list(rows)].tolist()
     assert found.features[:, 0].tolist() == list(rows)
@@ -250,5 +268,5 @@ def test_columns_of_the_records_taken_stay_together(one_row, rows):
 
 def test_one_record_with_candidates_of_its_own_is_taken_or_not():
     alone = records(1)
-    assert len(alone.taken(np.array([], np.intp))) == 0
-    assert alone.taken(np.array([0])).candidates[0].tolist() == [[0, 1]]
+    assert len(alone.select_rows(np.array([], np.intp))) == 0
+    assert alone.select_rows(np.array([0])).candidates[0].tolist() == [[0, 1]]

@@ -115,22 +115,22 @@ def unmasked(answer, asked, place=0, document=DOCUMENT, helpers=2):
 
 
 class Bench:
-    """Two helpers' desks, each with a ledger of its own."""
+    """Two helpers' pipelines, each with a ledger of its own."""
 
     def __init__(self, folder, document=DOCUMENT, helpers=2):
         self.document = document
-        self.desks, self.ledgers, self.databases, self.marks = [], [], [], []
+        self.pipelines, self.ledgers, self.databases, self.anchors = [], [], [], []
         for place in range(helpers):
             (folder / str(place)).mkdir()
-            ledger, database, marks = ledgers.at(folder / str(place), place=place)
-            self.marks.append(marks)
+            ledger, database, anchor = ledgers.at(folder / str(place), place=place)
+            self.anchors.append(anchor)
             ledgers.freeze(ledger, database, document, b"shares".ljust(32), b"other".ljust(32))
             self.ledgers.append(ledger)
             self.databases.append(database)
-            self.desks.append(Releases(folder / str(place), ledger, place))
+            self.pipelines.append(Releases(folder / str(place), ledger, place))
 
     def ask(self, request: Request, place: int = 0, **given):
-        return self.desks[place].over(request, [datasets(2, **given)[place]])
+        return self.pipelines[place].over(request, [datasets(2, **given)[place]])
 
 
 @pytest.fixture
@@ -266,7 +266,7 @@ def test_the_same_request_gets_the_same_bytes_for_one_charge(bench):
 
 def test_the_same_bytes_after_a_restart(bench, tmp_path):
     first = bench.ask(request()).encode()
-    reopened, database, _ = ledgers.at(tmp_path / "0", bench.marks[0])
+    reopened, database, _ = ledgers.at(tmp_path / "0", bench.anchors[0])
     asked = request()
     restarted = Releases(tmp_path / "0", reopened)
     assert restarted.over(asked, [datasets()[0]]).encode() == first
@@ -328,8 +328,8 @@ def test_noise_that_could_leave_the_field_is_refused_before_it_is_drawn(tmp_path
     noise = 0.75 * 2**60 / (2**45 * 62.4)
     with pytest.raises(FieldOverflow):
         bench.ask(request(3, noise=noise), document=full, sizes=(1 << 14, 0, 0))
-    bench.desks[0].datasets = datasets(document=full)
-    bench.desks[0].check("ads.example", request(3, noise=noise))
+    bench.pipelines[0].datasets = datasets(document=full)
+    bench.pipelines[0].check("ads.example", request(3, noise=noise))
     for database in bench.databases:
         database.close()
 
@@ -364,12 +364,12 @@ def test_of_too_many_records_groups_and_filters_that_fit_are_shown(tmp_path, mos
 def test_what_passes_a_filter_is_not_told_for_nothing(bench):
     """Else the size of any group could be found by asking, uncharged, for it with ever more others."""
     small = cases.make(k=20, max_records=59)
-    bench.desks[0].datasets = datasets(document=small)[:1]
+    bench.pipelines[0].datasets = datasets(document=small)[:1]
     said = []
     for among in (["rare"], ["autumn"], ["autumn", "rare"], ["spring"], ["autumn", "spring"]):
         where = [{"key": "campaign", "among": among}]
         asked = request(by=[[]], where=where)
-        said.append(bench.desks[0].explain("ads.example", asked).query.records)
+        said.append(bench.pipelines[0].explain("ads.example", asked).query.records)
     assert said == [sum(SIZES)] * 5
 
 
@@ -378,24 +378,24 @@ def test_datasets_of_one_request_belong_together(bench):
     one, other = datasets()[0], datasets(seed=b"other", document=cases.make(k=21))[0]
     for both in ([one, other], [one, one]):
         with pytest.raises(MixedDatasets):
-            bench.desks[0].over(asked, both)
+            bench.pipelines[0].over(asked, both)
     trained = Held(one.digest, one.held, purpose=Purpose.TRAIN)
     with pytest.raises(OtherPurpose):
-        bench.desks[0].over(asked, [trained])
+        bench.pipelines[0].over(asked, [trained])
 
 
 def test_datasets_of_two_purposes_are_refused_together(bench):
     asked, one = request(), datasets()[0]
     trained = Held(b"other".ljust(32), one.held, purpose=Purpose.TRAIN)
     with pytest.raises(MixedDatasets):
-        bench.desks[0].over(asked, [one, trained])
+        bench.pipelines[0].over(asked, [one, trained])
 
 
 def test_k_is_counted_over_all_datasets(bench):
     """15 and 15 records: neither alone reaches k = 20, and both together do."""
     asked = request()
     halves = [datasets(sizes=(15, 0, 0))[0], datasets(seed=b"other", sizes=(15, 0, 0))[0]]
-    answer = bench.desks[0].over(asked, halves)
+    answer = bench.pipelines[0].over(asked, halves)
     assert answer.tables[0].rows == [("spring",)]
 
 
@@ -444,7 +444,7 @@ def test_the_union_counts_for_k(bench):
     """19 records in each of two datasets are 38 in their union."""
     asked = request()
     union = [datasets()[0], datasets(seed=b"other")[0]]
-    answer = bench.desks[0].over(asked, union)
+    answer = bench.pipelines[0].over(asked, union)
     assert ("rare",) in answer.tables[0].rows
 
 
@@ -470,12 +470,12 @@ def gone(*_):
 
 @pytest.mark.parametrize("why", ["expired", "no function"])
 def test_what_was_charged_and_cannot_be_answered_any_more_says_that_it_was_charged(bench, monkeypatch, why):
-    desk, asked = bench.desks[0], request()
+    pipeline, asked = bench.pipelines[0], request()
     bench.ask(asked)
     if why == "expired":
-        monkeypatch.setattr(desk, "_find", gone)
+        monkeypatch.setattr(pipeline, "_find", gone)
     else:
-        desk.functions = {}
+        pipeline.functions = {}
     refusal = Expired if why == "expired" else UnknownFunction
     with pytest.raises(AnswerLost, match="was charged, but cannot be answered now: "):
         bench.ask(asked)
@@ -493,7 +493,7 @@ def test_what_was_charged_and_cannot_be_answered_for_a_moment_keeps_its_error(be
 
     bench.ask(request())
     with monkeypatch.context() as patch:
-        patch.setattr(bench.desks[0], "_find", away)
+        patch.setattr(bench.pipelines[0], "_find", away)
         with pytest.raises(StorageUnavailable):
             bench.ask(request())
     bench.ask(request())

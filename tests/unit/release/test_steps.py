@@ -13,7 +13,7 @@ from scipy import stats
 
 from maskedlark.core import batches, field, sharing
 from maskedlark.core.purpose import Purpose
-from maskedlark.dp import sampling as courses
+from maskedlark.dp import sampling
 from maskedlark.dp.sampling import Sampling
 from maskedlark.errors import (
     BadArguments,
@@ -37,7 +37,7 @@ from maskedlark.ledger.errors import (
     StepOver,
     StepTaken,
 )
-from maskedlark.ledger.trail import verify
+from maskedlark.ledger.receipt_verification import verify
 from maskedlark.parameters.document import NoMechanism
 from maskedlark.release import release
 from maskedlark.release.errors import (
@@ -135,7 +135,7 @@ def test_a_partition_takes_everybody_once_an_epoch(several):
         same(reduce(field.add, sums[3 * epoch : 3 * epoch + 3]), everybody)
     assert len({each.tobytes() for each in sums}) == 8
     rows = [
-        batches.partition(several.seeds[digest], "clicks", 6, 3, len(truth["clicks"]))[1]
+        np.flatnonzero(batches.partition(several.seeds[digest], "clicks", 6, 3, len(truth["clicks"])) == 1)
         for digest, truth in zip(several.digests, several.truth, strict=True)
     ]
     same(sums[7], expected(several, rows))
@@ -183,17 +183,17 @@ def test_who_is_held_out_is_in_no_batch(several):
         Sampling(kind="partition", batches=1, held_out=0.3),
         Sampling(kind="chosen", held_out=0.3),
     ]
-    for number, sampling in enumerate(kinds):
-        request = several.request(number + 1, sampling=sampling)
+    for number, kind in enumerate(kinds):
+        request = several.request(number + 1, sampling=kind)
         several.open(request)
-        chosen = [(0, 105)] if sampling.kind == "chosen" else ()
+        chosen = [(0, 105)] if kind.kind == "chosen" else ()
         rows = []
         for digest, truth in zip(several.digests, several.truth, strict=True):
             seed, size = several.seeds[digest], len(truth["clicks"])
             out = batches.held_out(seed, "clicks", 0.3, size)
             assert 0 < out.sum() < size
             own = batches.poisson(seed, "clicks", 1000 * number, 0.6, size).batch
-            rows.append([row for row in (own if sampling.rate else range(size)) if not out[row]])
+            rows.append([row for row in (own if kind.rate else range(size)) if not out[row]])
         same(several.sum_without_noise(request, 0, SENT, chosen), expected(several, rows))
 
 
@@ -289,7 +289,7 @@ def test_the_same_body_gets_the_same_bytes_also_after_a_restart(rig):
     rig.open(request)
     before = [each.tobytes() for each in rig.answers(request, 0, SENT)]
     assert [each.tobytes() for each in rig.answers(request, 0, SENT)] == before
-    rig.desks = [rig.start(place) for place in rig.places]
+    rig.pipelines = [rig.start(place) for place in rig.places]
     assert [each.tobytes() for each in rig.answers(request, 0, SENT)] == before
     rig.open(request)
     assert [each.tobytes() for each in rig.answers(request, 0, SENT)] == before
@@ -303,7 +303,7 @@ def test_another_body_is_refused_also_after_a_restart(rig):
         with pytest.raises(StepTaken) as caught:
             rig.answers(request, 0, OTHER_WEIGHTS)
         assert problem.of(caught.value).status == 409
-        rig.desks = [rig.start(place) for place in rig.places]
+        rig.pipelines = [rig.start(place) for place in rig.places]
     assert rig.used(request) == [1, 1]
 
 
@@ -319,14 +319,14 @@ def test_an_answer_is_kept_and_not_computed_again(rig, worked):
     before = [each.tobytes() for each in rig.answers(request, 0, SENT)]
     assert len(worked) == 2
     for _ in range(5):
-        rig.desks = [rig.start(place) for place in rig.places]
+        rig.pipelines = [rig.start(place) for place in rig.places]
         assert [each.tobytes() for each in rig.answers(request, 0, SENT)] == before
     assert len(worked) == 2
     rig.answers(request, 1, SENT)
     assert len(worked) == 4
-    for desk in rig.desks:
+    for pipeline in rig.pipelines:
         with pytest.raises(StepOver) as caught:
-            desk.step(ORIGIN, bytes.fromhex(request.id), 0, SENT)
+            pipeline.step(ORIGIN, bytes.fromhex(request.id), 0, SENT)
         assert problem.of(caught.value).status == 409
     assert len(worked) == 4
 
@@ -339,7 +339,7 @@ def test_an_answer_that_a_crash_lost_is_computed_again_to_the_bit(rig, worked, d
     before = [each.tobytes() for each in rig.answers(request, 1, SENT)]
     for path in rig.folder.glob("*/answers/*"):
         path.unlink() if damage is None else path.write_bytes(damage)
-    rig.desks = [rig.start(place) for place in rig.places]
+    rig.pipelines = [rig.start(place) for place in rig.places]
     assert [each.tobytes() for each in rig.answers(request, 1, SENT)] == before
     assert len(worked) == 6
 
@@ -351,7 +351,7 @@ def test_who_asks_twice_at_once_is_answered_by_one(rig, worked):
 
     def ask(_):
         ready.wait()
-        return rig.desks[0].step(ORIGIN, bytes.fromhex(request.id), 0, SENT).tobytes()
+        return rig.pipelines[0].step(ORIGIN, bytes.fromhex(request.id), 0, SENT).tobytes()
 
     with ThreadPoolExecutor(6) as pool:
         assert len(set(pool.map(ask, range(6)))) == 1
@@ -399,9 +399,9 @@ def test_helpers_that_differ_in_anything_add_up_to_nothing(tmp_path, place):
         asked = [rig.request(1)] * 3
         asked[place] = rig.request(1, **changes)
         answers = []
-        for desk, request, each in zip(rig.desks, asked, sent, strict=True):
-            desk.open_session(ORIGIN, request.encode(), request)
-            answers.append(desk.step(ORIGIN, bytes.fromhex(request.id), 0, each))
+        for pipeline, request, each in zip(rig.pipelines, asked, sent, strict=True):
+            pipeline.open_session(ORIGIN, request.encode(), request)
+            answers.append(pipeline.step(ORIGIN, bytes.fromhex(request.id), 0, each))
         total = np.abs(field.to_signed(reduce(field.add, answers)))
         # Fourteen uniform numbers are all below 2^50 with a probability of 2^-140.
         assert (total.max() < 1 << 50) == (number == 0), what
@@ -420,11 +420,11 @@ def test_every_step_has_a_mask_of_its_own(rig):
 def test_another_engine_version_adds_up_to_nothing(rig, monkeypatch):
     request = rig.request()
     rig.open(request)
-    one = rig.desks[0].step(ORIGIN, bytes.fromhex(request.id), 0, SENT)
+    one = rig.pipelines[0].step(ORIGIN, bytes.fromhex(request.id), 0, SENT)
     differing: dict[str, Any] = {
         "maskedlark.functions.model.EXACT_VERSION": 99,
         "maskedlark.core.batches.VERSION": 99,
-        "maskedlark.dp.sampling.announced": lambda *_: 5,
+        "maskedlark.dp.sampling.batch_bound": lambda *_: 5,
     }
     for number, (name, other_one) in enumerate(differing.items()):
         (folder := rig.folder / f"other-{number}").mkdir()
@@ -432,7 +432,7 @@ def test_another_engine_version_adds_up_to_nothing(rig, monkeypatch):
             patch.setattr(name, other_one)
             other = Rig(folder, rig.document)
             other.open(request)
-            two = other.desks[1].step(ORIGIN, bytes.fromhex(request.id), 0, SENT)
+            two = other.pipelines[1].step(ORIGIN, bytes.fromhex(request.id), 0, SENT)
         assert np.abs(field.to_signed(field.add(one, two))).max() > 1 << 50, name
         other.close()
 
@@ -443,7 +443,7 @@ def test_a_session_is_not_gone_on_with_by_who_draws_otherwise(rig, monkeypatch):
     rig.open(request)
     rig.answers(request, 0, SENT)
     monkeypatch.setattr(batches, "VERSION", 2)
-    rig.desks = [rig.start(place) for place in rig.places]
+    rig.pipelines = [rig.start(place) for place in rig.places]
     for step in (0, 1):
         with pytest.raises(CannotRepeat):
             rig.answers(request, step, SENT)
@@ -454,13 +454,13 @@ def test_what_expired_or_is_closed_is_held_no_more(rig):
     for request in requests:
         rig.open(request)
         rig.answers(request, 0, SENT)
-    desk = rig.desks[0]
-    assert len(desk._open) == 2
-    desk.close_session(ORIGIN, bytes.fromhex(requests[0].id))
-    desk.forget(stepping.EXPIRES - 1)
-    assert len(desk._open) == 1
-    desk.forget(stepping.EXPIRES)
-    assert not desk._open
+    pipeline = rig.pipelines[0]
+    assert len(pipeline._open) == 2
+    pipeline.close_session(ORIGIN, bytes.fromhex(requests[0].id))
+    pipeline.forget(stepping.EXPIRES - 1)
+    assert len(pipeline._open) == 1
+    pipeline.forget(stepping.EXPIRES)
+    assert not pipeline._open
 
 
 def test_an_answer_that_cannot_be_kept_is_not_computed(rig, worked, monkeypatch):
@@ -501,7 +501,7 @@ def test_a_session_of_another_origin_or_of_none_is_not_there(rig):
     request = rig.request()
     for origin in (ORIGIN, "other.example"):
         with pytest.raises(NoSuchSession) as caught:
-            rig.desks[0].step(origin, bytes.fromhex(request.id), 0, SENT)
+            rig.pipelines[0].step(origin, bytes.fromhex(request.id), 0, SENT)
         assert problem.of(caught.value).status == 404
         rig.open(request)
 
@@ -510,8 +510,8 @@ def test_of_a_closed_session_nothing_is_answered_any_more(rig):
     request = rig.request()
     rig.open(request)
     rig.answers(request, 0, SENT)
-    closed = [desk.close_session(ORIGIN, bytes.fromhex(request.id)) for desk in rig.desks]
-    assert [desk.close_session(ORIGIN, bytes.fromhex(request.id)) for desk in rig.desks] == closed
+    closed = [pipeline.close_session(ORIGIN, bytes.fromhex(request.id)) for pipeline in rig.pipelines]
+    assert [pipeline.close_session(ORIGIN, bytes.fromhex(request.id)) for pipeline in rig.pipelines] == closed
     for step in (0, 1):
         with pytest.raises(SessionClosed) as caught:
             rig.answers(request, step, SENT)
@@ -540,10 +540,10 @@ def test_nothing_is_drawn_before_the_budget_was_looked_at(rig, monkeypatch):
 
 
 def test_no_record_is_in_more_batches_than_were_charged(rig, monkeypatch):
-    monkeypatch.setattr(courses, "announced", lambda *_: 3)
+    monkeypatch.setattr(sampling, "batch_bound", lambda *_: 3)
     request = rig.request(steps=8, sampling=Sampling(kind="poisson", rate=0.9), noise=8.0)
     rig.open(request)
-    batches_of = rig.desks[0].session(ORIGIN, bytes.fromhex(request.id)).batches
+    batches_of = rig.pipelines[0].session(ORIGIN, bytes.fromhex(request.id)).batches
     seen = np.zeros(60, int)
     for step in range(8):
         work = batches_of.work(step)
@@ -607,7 +607,7 @@ def test_no_more_sessions_are_kept_ready_than_there_is_room_for(rig, monkeypatch
     for request in requests:
         rig.open(request)
         rig.answers(request, 0, SENT)
-    assert len(rig.desks[0]._open) == 2
+    assert len(rig.pipelines[0]._open) == 2
     assert len(rig.answers(requests[0], 0, SENT)[0]) == network().size
 
 
@@ -619,7 +619,7 @@ def test_weights_of_another_network_are_refused(rig):
 
 
 def test_a_desk_knows_its_functions(rig):
-    assert set(rig.desks[0].functions) == {"gradient", "cells"}
+    assert set(rig.pipelines[0].functions) == {"gradient", "cells"}
 
 
 def test_functions_have_noise_of_their_own_over_the_same_records(tmp_path):
@@ -652,14 +652,14 @@ def test_functions_have_noise_of_their_own_over_the_same_records(tmp_path):
     assert {each.receipt.claimed().charge.mechanism for each in answered} == {"laplace"}
     assert sharing.combine([each.tables[0].columns[0].ravel() for each in answered]).shape == (8,)
     for place, (ledger, _, _) in enumerate(rig.ledgers):
-        rig.desks[place].close_session(ORIGIN, bytes.fromhex(rig.request().id))
-        trail = verify(ledger.receipts(ORIGIN), ORIGIN, f"helper-{place}", [document])
-        assert [each.kind for each in trail.receipts][-3:] == ["opened", "release", "closed"]
+        rig.pipelines[place].close_session(ORIGIN, bytes.fromhex(rig.request().id))
+        verified = verify(ledger.receipts(ORIGIN), ORIGIN, f"helper-{place}", [document])
+        assert [each.kind for each in verified.receipts][-3:] == ["opened", "release", "closed"]
     rig.close()
 
 
 def ask(rig, request):
-    return [desk.answer(ORIGIN, request.encode(), request) for desk in rig.desks]
+    return [pipeline.answer(ORIGIN, request.encode(), request) for pipeline in rig.pipelines]
 
 
 @pytest.mark.parametrize("declared", ["gradient", "cells"])

@@ -71,12 +71,12 @@ def test_a_word_of_p_is_skipped(monkeypatch):
 
     monkeypatch.setattr(zero_sum, "Cipher", Stream)
     mask = zero_sum.Mask(KEY, 1)
-    assert [*mask.take(3).tolist(), *mask.take(2).tolist()] == [5, 7, 9, 11, 13]
+    assert [*mask.next(3).tolist(), *mask.next(2).tolist()] == [5, 7, 9, 11, 13]
 
 
 def test_every_mask_is_uniform_and_none_says_anything_of_another():
     """Fixed key; each p-value fails once in a million choices of it."""
-    masks = [zero_sum.Mask(KEY, place).take(100_000) / field.P for place in (1, 2, 3)]
+    masks = [zero_sum.Mask(KEY, place).next(100_000) / field.P for place in (1, 2, 3)]
     masks.append(zero_sum.masked(np.zeros(100_000, np.int64), KEY, 0, 4) / field.P)
     for each in masks:
         assert stats.kstest(each, "uniform").pvalue > 1e-6

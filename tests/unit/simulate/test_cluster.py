@@ -131,8 +131,8 @@ def test_an_ad_server_that_is_away_is_said_to_be(takes):
 def test_datasets_are_selected_when_the_second_is_over_and_sent_when_all_are():
     did: list[tuple[str, ...]] = []
 
-    class Hands:
-        """An ad server's, that only say what they do."""
+    class RecordingClient:
+        """An ad server's client that only records what it is asked to do."""
 
         def select(self, name, start, end, purpose):
             assert start == 0
@@ -145,7 +145,7 @@ def test_datasets_are_selected_when_the_second_is_over_and_sent_when_all_are():
 
     begun, names = SystemClock().now(), {Purpose.AGGREGATE: "sums", Purpose.TRAIN: "model"}
     with alone(1) as made:
-        frozen: object = made.freeze(cast(Client, Hands()), names)
+        frozen: object = made.freeze(cast(Client, RecordingClient()), names)
     assert frozen == {Purpose.AGGREGATE: "frozen sums", Purpose.TRAIN: "frozen model"}
     selected = [("select", name, purpose) for purpose, name in names.items()]
     assert did == [*selected, ("send", "sums"), ("send", "model")]

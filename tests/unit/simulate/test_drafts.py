@@ -8,7 +8,7 @@ from maskedlark.dp.accountant import Charge
 from maskedlark.features import Boolean, Encoder, Hashed, OneHot, Scaled
 from maskedlark.features.csv_file import read_csv
 from maskedlark.fitting import recipe as fit_recipe
-from maskedlark.ledger.budget import SESSIONS, Account, Entry
+from maskedlark.ledger.budget import SESSIONS, Account, BudgetEntry
 from maskedlark.ledger.errors import DeltaExhausted
 from maskedlark.parameters.document import Document
 from maskedlark.parameters.drafting import draft
@@ -120,9 +120,9 @@ def test_people_who_are_made_up_are_like_the_others_and_always_the_same():
     }
     kinds = {"age": Scaled(18, 117), "device": OneHot(), "member": Boolean(), "shop": Hashed(8)}
     encoder = Encoder.fit(table, kinds)
-    rows = drafts.made_up(encoder)
+    rows = drafts.decoy_rows(encoder)
     assert 1 < len(rows) <= drafts.DECOYS
-    assert np.array_equal(rows, drafts.made_up(encoder))
+    assert np.array_equal(rows, drafts.decoy_rows(encoder))
     names = encoder.names
     assert not rows[:, names.index("device is other")].any()
     assert (np.count_nonzero(rows[:, [i for i, n in enumerate(names) if "bucket" in n]], axis=1) == 1).all()
@@ -154,7 +154,7 @@ def users():
 def test_the_recipes_can_be_read_and_suit_the_crowd(tmp_path, records, k, drawn):
     made = trained(k)
     tag = made.models[0].tag
-    drafts.hand_over(tmp_path, made, tag, records, users())
+    drafts.write_files(tmp_path, made, tag, records, users())
     found, account = recipe.read(tmp_path / "train.toml"), Account(made)
     assert (found.tag, found.datasets, found.epsilon, found.delta) == (
         tag,
@@ -174,7 +174,7 @@ def test_the_recipes_can_be_read_and_suit_the_crowd(tmp_path, records, k, drawn)
 
 def test_the_ad_servers_table_has_the_features_and_no_label(tmp_path):
     made = trained(100)
-    drafts.hand_over(tmp_path, made, made.models[0].tag, 3600, users())
+    drafts.write_files(tmp_path, made, made.models[0].tag, 3600, users())
     table = read_csv(tmp_path / "people.csv")
     assert [*table] == ["campaign", "age"]
     assert (Encoder.load(tmp_path / "encoder.json").encode(table) == users().features).all()
@@ -184,7 +184,7 @@ def test_what_its_user_has_changed_stays(tmp_path):
     for name in ("model.py", "run.toml"):
         (tmp_path / name).write_text("mine")
     made = trained(100)
-    drafts.hand_over(tmp_path, made, made.models[0].tag, 3600, users())
+    drafts.write_files(tmp_path, made, made.models[0].tag, 3600, users())
     assert [(tmp_path / name).read_text() for name in ("model.py", "run.toml")] == ["mine"] * 2
     assert (tmp_path / "train.toml").exists()
 
@@ -203,10 +203,10 @@ def test_what_a_simulation_suggests_fits_its_budget_all_of_it_twice():
     assert run is not None
     assert run.delta == delta
     entries = [
-        *[Entry(None, measured, Charge("laplace", 2.0, 2))] * 2,
-        Entry(tag, trained, Charge("gaussian", fit, 1)),
-        *[Entry(tag, trained, Charge("laplace", 2.0, 1))] * 4,
-        *[Entry(tag, trained, run, bytes([place])) for place in range(2)],
+        *[BudgetEntry(None, measured, Charge("laplace", 2.0, 2))] * 2,
+        BudgetEntry(tag, trained, Charge("gaussian", fit, 1)),
+        *[BudgetEntry(tag, trained, Charge("laplace", 2.0, 1))] * 4,
+        *[BudgetEntry(tag, trained, run, bytes([place])) for place in range(2)],
     ]
     for entry in entries:
         assert account.fits(entry), account.refusal(entry)
@@ -220,10 +220,10 @@ def test_small_runs_find_room_for_as_many_as_share_the_delta():
     charge = plans.session_charge(made, tag, whole, 10, target, 3600)
     assert charge is not None
     for place in range(SESSIONS):
-        entry = Entry(tag, (b"t" * 32,), charge, bytes([place]))
+        entry = BudgetEntry(tag, (b"t" * 32,), charge, bytes([place]))
         assert account.fits(entry)
         account.add([entry])
-    assert isinstance(account.refusal(Entry(tag, (b"t" * 32,), charge, b"one more")), DeltaExhausted)
+    assert isinstance(account.refusal(BudgetEntry(tag, (b"t" * 32,), charge, b"one more")), DeltaExhausted)
 
 
 def test_a_draft_names_the_encoder_of_its_features():
@@ -268,7 +268,7 @@ def test_a_model_that_centres_its_rows_has_a_bound_and_a_rate_for_them(tmp_path)
     centre = drafts.chosen(200, None, 8.0, 0.2, centre=True)
     declared = document(people(), {"a value": (0, 5)}, "bought", centre)
     bound = declared.trained("A model").gradient_bound
-    drafts.hand_over(tmp_path, declared, "A model", 3600, made, centre=True)
+    drafts.write_files(tmp_path, declared, "A model", 3600, made, centre=True)
     found = recipe.read(tmp_path / "train.toml")
     model = from_recipe.model(found)
     first, last = model.children()
@@ -278,7 +278,7 @@ def test_a_model_that_centres_its_rows_has_a_bound_and_a_rate_for_them(tmp_path)
     assert gradient_bound(model, "bce", rows) == pytest.approx(bound, rel=0.02)
     assert bound / drafts.CENTRED_SCALE < drafts.row_length(rows)
     plain = tmp_path / "plain"
-    drafts.hand_over(plain, declared, "A model", 3600, made)
+    drafts.write_files(plain, declared, "A model", 3600, made)
     ratio = found.optimizer["lr"] / recipe.read(plain / "train.toml").optimizer["lr"]
     assert ratio == pytest.approx((drafts.row_length(rows) / bound) ** 2, rel=0.1)
 
@@ -286,7 +286,7 @@ def test_a_model_that_centres_its_rows_has_a_bound_and_a_rate_for_them(tmp_path)
 def test_delta_can_be_chosen_and_half_of_it_is_for_sessions():
     made = document(people(), {}, "bought", drafts.chosen(200, None, 8.0, 0.2, delta=4e-6))
     assert made.budget.delta == 4e-6
-    assert Account(made).courses_delta(made.models[0].tag) == 2e-6
+    assert Account(made).sessions_delta(made.models[0].tag) == 2e-6
     for delta in (0.0, 2e-3):
         with pytest.raises(BadSimulation, match=r"more than 0, at most 0\.001"):
             drafts.chosen(200, None, 8.0, 0.2, delta=delta)

@@ -36,12 +36,12 @@ def test_settings_that_are_refused_leave_the_folder_to_those_that_are_mended(tmp
     for tag in ("Käufer", "Käuferin"):
         with pytest.raises(InvalidDocument, match="tag"):
             simulate.start(PEOPLE, tmp_path / "play", label="bought", tag=tag)
-    assert not (tmp_path / "play" / "scene.json").exists()
+    assert not (tmp_path / "play" / "simulation.json").exists()
 
 
 @pytest.mark.usefixtures("nothing_starts")
 def test_the_folder_of_another_simulation_is_refused(tmp_path):
-    (tmp_path / "scene.json").write_text('{"crowd": "another"}')
+    (tmp_path / "simulation.json").write_text('{"crowd": "another"}')
     with pytest.raises(OtherSimulation, match="its table or columns differ"):
         simulate.start(PEOPLE, tmp_path, label="bought")
 

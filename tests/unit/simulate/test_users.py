@@ -1,7 +1,9 @@
 import csv
 import io
+from datetime import time
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from maskedlark.features import Encoder, Hashed, OneHot, Scaled
@@ -80,6 +82,17 @@ def test_dates_are_left_out_whatever_holds_them():
     assert found.excluded["day"].startswith("holds moments")
     with pytest.raises(ColumnDoesNotFit, match="'day': holds moments; turn them into numbers"):
         read_users({**TABLE, "day": days}, wanted(label="bought", features=("day",)))
+
+
+def test_dates_of_pandas_and_arrow_do_not_stop_the_start():
+    pa = pytest.importorskip("pyarrow")
+    zoned = pd.Series(pd.date_range("2026-01-01", periods=60, tz="Europe/Oslo"))
+    times = pa.chunked_array([[time(place % 24) for place in range(60)]])
+    table = {**TABLE, "zoned": zoned, "days": [each.date() for each in zoned], "times": times}
+    found = read_users(table, wanted(label="bought"))
+    assert {found.excluded[name] for name in ("zoned", "days", "times")} == {"dates"}
+    with pytest.raises(ColumnDoesNotFit, match="'days', row 1: neither text nor number"):
+        read_users(table, wanted(label="bought", features=("days",)))
 
 
 def test_a_row_without_a_label_is_refused_or_left_out():

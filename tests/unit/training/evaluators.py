@@ -1,4 +1,4 @@
-"""A client whose helpers answer questions in memory: real desks over shares, ledgers and noise."""
+"""A client whose helpers answer questions in memory: real pipelines over shares, ledgers and noise."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -49,8 +49,8 @@ class Evaluator:
         body = request.encode()
         answers = {}
         for place in self.rig.places:
-            desk = self.rig.start(place)
-            answers[f"helper-{place}"] = desk.answer(ORIGIN, body, Request.decode(body))
+            pipeline = self.rig.start(place)
+            answers[f"helper-{place}"] = pipeline.answer(ORIGIN, body, Request.decode(body))
         question = function.ask(self.document, request.arguments)
         kind = self.document.mechanism(function.name).kind
         tables = combine(question.schemas, answers)

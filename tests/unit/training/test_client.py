@@ -2,9 +2,10 @@
 
 import inspect
 
+from maskedlark import fitting
 from maskedlark.training.begin import begin
 from maskedlark.training.client import Client
-from maskedlark.training.evaluating import question
+from maskedlark.training.evaluating import evaluation_query
 
 
 def options(function):
@@ -15,11 +16,16 @@ def options(function):
 
 def test_training_and_evaluating_have_the_options_of_what_they_call():
     assert options(Client.training) == options(begin)
-    assert options(Client.evaluate) == options(question)
+    assert options(Client.evaluate) == options(evaluation_query) == options(Client.evaluation)
+    assert options(fitting.evaluate) == options(fitting.evaluation)
+    assert options(fitting.evaluation).items() <= options(evaluation_query).items()
+    queries = options(Client.query)
+    assert queries.pop("reuse") is False
+    assert queries == options(Client.explain) == options(Client.asked_before)
 
 
 def test_every_option_has_a_type_and_a_word():
-    for function in (Client.training, Client.evaluate):
+    for function in (Client.training, Client.evaluate, Client.query, fitting.evaluate):
         given = inspect.signature(function).parameters
         assert all(given[name].annotation is not inspect.Parameter.empty for name in options(function))
         words = inspect.getdoc(function) or ""

@@ -1,4 +1,4 @@
-"""Evaluations by real desks: every loss, every part, exact counts under the noise of all helpers."""
+"""Evaluations by real pipelines: every loss, every part, exact counts under the noise of all helpers."""
 
 import math
 

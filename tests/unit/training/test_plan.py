@@ -7,10 +7,11 @@ import pytest
 from torch import nn
 
 from maskedlark.adserver.spending import BudgetState
+from maskedlark.core.batches import room
 from maskedlark.dp.session_charge import SessionCharge, adserver_epsilon, coalition_epsilon
 from maskedlark.errors import BadArguments, NoiseTooSmall
 from maskedlark.features import Encoder, Scaled
-from maskedlark.ledger.budget import SESSIONS, Entry, EpsilonPair
+from maskedlark.ledger.budget import SESSIONS, BudgetEntry, EpsilonPair
 from maskedlark.ledger.errors import AccountClosed, BudgetExhausted, DeltaExhausted
 from maskedlark.ledger.wording import at_most, both
 from maskedlark.training import plan as plans
@@ -305,8 +306,24 @@ def test_a_helper_that_lost_receipts_plans_nothing():
     helpers = home(document())
     state = helpers.budget(helpers.document)
     lost = BudgetState(state.document, tuple(replace(each, lost=True) for each in state.helpers))
-    entry = Entry(TAG, (b"d" * 32,), SessionCharge("gaussian", 40.0, 1.0, 1, 1, 1e-6), b"one")
+    entry = BudgetEntry(TAG, (b"d" * 32,), SessionCharge("gaussian", 40.0, 1.0, 1, 1, 1e-6), b"one")
     assert state.fits(entry)
     assert not lost.fits(entry)
     with pytest.raises(AccountClosed, match="Publish a new version"):
         lost.check(entry)
+
+
+@pytest.mark.parametrize(
+    ("sampling", "rows"),
+    [
+        ({"sampling_rate": 0.1}, 10 * room(0.1, 30)),
+        ({"batches": 5}, 10 * room(0.2, 30)),
+        ({"sampling_rate": 0.9}, 300),
+        ({"sampling": "whole"}, 300),
+    ],
+)
+def test_a_plan_says_what_a_step_reads_with_the_rows_that_hide_the_batch(sampling, rows):
+    plan = replace(run(home(document()), model(), **sampling).plan(), shards=10, stored_bytes=30_000)
+    assert plan.rows_a_step == plan.figures()["rows_a_step"] == rows
+    assert f"reads about {rows / 10:.1f} kB of all" in str(plan)
+    assert f"{rows} rows with those that hide the batch" in str(plan)

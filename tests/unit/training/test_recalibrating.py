@@ -9,7 +9,7 @@ from maskedlark.errors import BadArguments
 from maskedlark.training import recalibrating
 from maskedlark.training.bucket_scores import BucketScores
 from maskedlark.training.metrics import Binary, Classes
-from maskedlark.training.predictor import Predictor
+from maskedlark.training.predictor import Predictor, load
 from maskedlark.training.recalibrating import Recalibration
 
 RNG = np.random.default_rng(3)
@@ -61,6 +61,21 @@ def test_a_copy_of_the_model_has_it_in_its_last_layer(outputs):
         logits = np.log(was) - np.log1p(-was)
         assert now == pytest.approx(1 / (1 + np.exp(-own.slope * logits - own.intercept)), rel=1e-5)
     assert np.array_equal(made.predict(rows).reshape(20, outputs), before), "the original stays"
+
+
+def test_a_saved_model_holds_the_one_that_it_was_recalibrated_from(tmp_path):
+    rows = RNG.integers(0, 256, (20, 3)).astype(np.uint8)
+    made = Predictor(nn.Linear(3, 1), "bce", "visits")
+    changed = recalibrating.predictor(made, [Recalibration(1.5, 0.25)])
+    twice = recalibrating.predictor(changed, [Recalibration(0.5, 1.0)])
+    twice.save(tmp_path / "model.pt")
+    found = load(tmp_path / "model.pt", nn.Linear(3, 1))
+    assert np.array_equal(found.predict(rows), twice.predict(rows))
+    assert found.before is not None
+    assert np.array_equal(found.before.predict(rows), made.predict(rows)), "of several, the first"
+    assert found.is_recalibrated_from(made.model)
+    assert not found.is_recalibrated_from(changed.model)
+    assert not made.is_recalibrated_from(made.model)
 
 
 def test_what_has_no_probabilities_or_no_place_for_an_intercept_is_refused():

@@ -16,7 +16,7 @@ from typing import Any
 from fastapi import FastAPI, Request, Response
 from prometheus_client import CollectorRegistry, Counter
 
-from maskedlark.web import answers, body, health
+from maskedlark.web import body, error_responses, health
 from maskedlark.web.errors import CannotServe
 from maskedlark.web.processes import supervise
 from maskedlark.web.serving import Inherited, Serving, serve
@@ -28,7 +28,7 @@ def app() -> FastAPI:
     """Answers at once, with much, with what it was sent, or when it is let go."""
     made, leave = FastAPI(), threading.Event()
     begun: list[bool] = []
-    answers.install(made)
+    error_responses.install(made)
     made.include_router(health.router(lambda: None))
     made.state.metrics = CollectorRegistry()
     Counter("served", "For the test to find.", registry=made.state.metrics)
@@ -59,8 +59,8 @@ def app() -> FastAPI:
 
     @made.post("/length")
     async def length(request: Request) -> Response:
-        with made.state.room.place() as place:
-            return Response(str(len(await body.read(request, 1 << 20, 60.0, place))))
+        with made.state.body_memory.reserve() as reservation:
+            return Response(str(len(await body.read(request, 1 << 20, 60.0, reservation))))
 
     return made
 

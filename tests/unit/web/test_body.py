@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from starlette.requests import Request
 
-from maskedlark.web.body import GRACE_S, Room, read
+from maskedlark.web.body import GRACE_S, BodyMemory, read
 from maskedlark.web.errors import BodyTooLarge, BodyTooSlow, TooManyUploads, WrongContentType
 from tests.unit.web.timing import Time
 
@@ -26,21 +26,21 @@ def upload(*parts, headers=(), stop=None, reached=None):
     return Request({"type": "http", "method": "POST", "headers": [*headers], "state": {}}, receive)
 
 
-async def taken(room, request, within_s=60.0):
-    with room.place() as place:
-        return await read(request, MOST, within_s, place)
+async def taken(memory, request, within_s=60.0):
+    with memory.reserve() as reservation:
+        return await read(request, MOST, within_s, reservation)
 
 
 def test_a_body_takes_its_bytes_while_the_block_runs_and_gives_them_back():
-    room = Room(MOST)
+    memory = BodyMemory(MOST)
 
     async def run():
         for _ in range(3):
-            with room.place() as place:
-                assert await read(upload(bytes(60), bytes(40)), MOST, 60, place) == bytes(100)
+            with memory.reserve() as reservation:
+                assert await read(upload(bytes(60), bytes(40)), MOST, 60, reservation) == bytes(100)
                 with pytest.raises(TooManyUploads):
-                    await taken(room, upload(b"x"))
-                assert await taken(room, upload(b"")) == b""
+                    await taken(memory, upload(b"x"))
+                assert await taken(memory, upload(b"")) == b""
 
     asyncio.run(run())
 
@@ -53,32 +53,32 @@ def test_a_compressed_body_is_not_read(encoding):
     request = upload(b"", headers=[(b"content-encoding", encoding)])
     request._receive = never
     with pytest.raises(WrongContentType, match="as it is"):
-        asyncio.run(taken(Room(MOST), request))
+        asyncio.run(taken(BodyMemory(MOST), request))
 
 
 def test_what_is_refused_leaves_its_room():
-    room = Room(MOST)
+    memory = BodyMemory(MOST)
 
     async def run():
         with pytest.raises(BodyTooLarge):
-            await taken(room, upload(bytes(60), bytes(60)))
+            await taken(memory, upload(bytes(60), bytes(60)))
         with pytest.raises(BodyTooSlow):
             await taken(
-                room, upload(bytes(60), b"", stop=asyncio.Event(), reached=asyncio.Event()), within_s=0.01
+                memory, upload(bytes(60), b"", stop=asyncio.Event(), reached=asyncio.Event()), within_s=0.01
             )
-        assert await taken(room, upload(bytes(MOST))) == bytes(MOST)
+        assert await taken(memory, upload(bytes(MOST))) == bytes(MOST)
 
     asyncio.run(run())
 
 
-async def crowded(room, time, wait_s):
+async def crowded(memory, time, wait_s):
     """A body that stops halfway; behind it, after a while, one that needs its room: how both end."""
     stop, reached = asyncio.Event(), asyncio.Event()
-    stuck = asyncio.create_task(taken(room, upload(bytes(60), b"end", stop=stop, reached=reached)))
+    stuck = asyncio.create_task(taken(memory, upload(bytes(60), b"end", stop=stop, reached=reached)))
     await reached.wait()
     time.now += wait_s
     try:
-        newcomer = await taken(room, upload(bytes(30), bytes(30)))
+        newcomer = await taken(memory, upload(bytes(30), bytes(30)))
     except TooManyUploads as error:
         newcomer = error
     stop.set()
@@ -87,46 +87,46 @@ async def crowded(room, time, wait_s):
 
 def test_the_body_that_has_been_coming_longest_gives_way_and_its_sender_may_come_again():
     time = Time()
-    room = Room(MOST, time)
-    newcomer, stuck = asyncio.run(crowded(room, time, GRACE_S + 1))
+    memory = BodyMemory(MOST, time)
+    newcomer, stuck = asyncio.run(crowded(memory, time, GRACE_S + 1))
     assert newcomer == bytes(60)
     assert isinstance(stuck, TooManyUploads)
-    assert asyncio.run(taken(room, upload(bytes(MOST)))) == bytes(MOST)
+    assert asyncio.run(taken(memory, upload(bytes(MOST)))) == bytes(MOST)
 
 
 def test_for_a_moment_every_body_is_left_in_peace():
     time = Time()
-    newcomer, stuck = asyncio.run(crowded(Room(MOST, time), time, GRACE_S - 1))
+    newcomer, stuck = asyncio.run(crowded(BodyMemory(MOST, time), time, GRACE_S - 1))
     assert isinstance(newcomer, TooManyUploads)
     assert stuck == bytes(60) + b"end"
 
 
 def test_a_body_that_is_whole_gives_way_to_nobody():
     time = Time()
-    room = Room(MOST, time)
+    memory = BodyMemory(MOST, time)
 
     async def run():
-        with room.place() as place:
-            await read(upload(bytes(60)), MOST, 60, place)
+        with memory.reserve() as reservation:
+            await read(upload(bytes(60)), MOST, 60, reservation)
             time.now += 1000
             with pytest.raises(TooManyUploads):
-                await taken(room, upload(bytes(60)))
+                await taken(memory, upload(bytes(60)))
 
     asyncio.run(run())
 
 
 def test_bodies_that_do_not_come_keep_nobody_out():
     """The attack: more of them than bodies have room, each with a byte, and then silence."""
-    room = Room(MOST)
+    memory = BodyMemory(MOST)
 
     async def run():
         stop, reached = asyncio.Event(), [asyncio.Event() for _ in range(50)]
         silent = [
-            asyncio.create_task(taken(room, upload(b"x", b"", stop=stop, reached=each))) for each in reached
+            asyncio.create_task(taken(memory, upload(b"x", b"", stop=stop, reached=each))) for each in reached
         ]
         for each in reached:
             await each.wait()
-        assert await taken(room, upload(bytes(50))) == bytes(50)
+        assert await taken(memory, upload(bytes(50))) == bytes(50)
         stop.set()
         assert await asyncio.gather(*silent) == [b"x"] * 50
 

@@ -3,7 +3,7 @@ import pytest
 from fastapi import FastAPI
 
 from maskedlark.storage.errors import StorageUnavailable
-from maskedlark.web import answers, health
+from maskedlark.web import error_responses, health
 from maskedlark.web.errors import CorruptCache
 from tests.unit.web.service import AppTransport
 
@@ -20,7 +20,7 @@ def http(wrong):
             raise error
 
     app = FastAPI()
-    answers.install(app)
+    error_responses.install(app)
     app.include_router(health.router(check))
     with httpx.Client(transport=AppTransport(app), base_url="http://app.test") as made:
         yield made

@@ -5,7 +5,7 @@ from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 
 from maskedlark.storage.errors import StorageUnavailable
-from maskedlark.web import answers, metrics
+from maskedlark.web import error_responses, metrics
 from maskedlark.web.metrics import LazyGauge
 from tests.unit.web.observing import of, samples
 
@@ -13,7 +13,7 @@ from tests.unit.web.observing import of, samples
 @pytest.fixture
 def app():
     made = FastAPI()
-    answers.install(made)
+    error_responses.install(made)
     metrics.install(made, "helper")
     return made
 

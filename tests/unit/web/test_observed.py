@@ -7,7 +7,7 @@ import pytest
 from fastapi import APIRouter, FastAPI, Request
 
 from maskedlark.errors import NotDeclared
-from maskedlark.web import answers, health, metrics
+from maskedlark.web import error_responses, health, metrics
 from tests.unit.web.observing import of, samples
 from tests.unit.web.service import AppTransport
 
@@ -17,7 +17,7 @@ SECRET = "planted-77aa"
 @pytest.fixture
 def app():
     made, router = FastAPI(), APIRouter()
-    answers.install(made)
+    error_responses.install(made)
     metrics.install(made, "helper")
 
     @router.post("/datasets/{name}")

@@ -4,7 +4,7 @@ import pytest
 
 from maskedlark import errors
 from maskedlark.audit.prototype import NotMersenne
-from maskedlark.errors import BadSignature, MaskedLarkError, Truncated
+from maskedlark.errors import BadSignature, MaskedLarkError
 from maskedlark.features.errors import ColumnDoesNotFit
 from maskedlark.ledger.errors import BudgetExhausted, DeltaExhausted, SlotTaken
 from maskedlark.parameters.policy import KTooSmall
@@ -13,13 +13,15 @@ from maskedlark.storage.errors import StorageUnavailable
 from maskedlark.web import errors as web_errors
 from maskedlark.web import problem
 from maskedlark.web.errors import CorruptCache, ServiceAway, StrangeAnswer
+from maskedlark.wire import errors as wire_errors
+from maskedlark.wire.errors import Truncated
 
 
 def below(cls):
     return [cls, *(each for sub in cls.__subclasses__() for each in below(sub))]
 
 
-ROOMS = {room.__name__ for room in (errors, privacy_errors, web_errors)}
+ROOMS = {room.__name__ for room in (errors, privacy_errors, web_errors, wire_errors)}
 OURS = [cls for cls in below(MaskedLarkError) if cls.__module__ in ROOMS]
 CROSSING = [cls for cls in OURS if any(parent in problem.STATUS for parent in cls.__mro__)]
 

@@ -13,7 +13,7 @@ from maskedlark.clock import FixedClock
 from maskedlark.ledger.errors import BudgetExhausted
 from maskedlark.randomness import FixedRandomness
 from maskedlark.storage.errors import StorageUnavailable
-from maskedlark.web import answers, body
+from maskedlark.web import body, error_responses
 from maskedlark.web.errors import (
     BodyTooLarge,
     NotForUs,
@@ -35,7 +35,7 @@ MAX_BODY = 1 << 20
 def helper_app():
     """A helper that says what it was sent, and errs when it is asked to."""
     app = FastAPI()
-    answers.install(app)
+    error_responses.install(app)
     verifier = RequestVerifier("helper-0", {"ads.example": KEY.verifying}.__getitem__, FixedClock(NOW))
 
     @app.api_route("/v2/{rest:path}", methods=["GET", "POST", "DELETE"])
@@ -44,8 +44,8 @@ def helper_app():
         verified = verifier.verify(
             scope["method"], scope["raw_path"], scope["query_string"], scope["headers"]
         )
-        with body.Room(MAX_BODY).place() as place:
-            found = await body.read(request, MAX_BODY, 10.0, place)
+        with body.BodyMemory(MAX_BODY).reserve() as reservation:
+            found = await body.read(request, MAX_BODY, 10.0, reservation)
         verified.check(found)
         said = [
             verified.origin,

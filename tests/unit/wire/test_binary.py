@@ -2,9 +2,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maskedlark.errors import OutOfRange, TrailingBytes, Truncated, UnsupportedVersion, WrongLength, WrongType
+from maskedlark.errors import UnsupportedVersion, WrongLength, WrongType
 from maskedlark.wire import binary
 from maskedlark.wire.binary import Reader
+from maskedlark.wire.errors import OutOfRange, TrailingBytes, Truncated
 
 
 @given(st.lists(st.tuples(st.integers(1, 8), st.binary(max_size=9)), max_size=6))

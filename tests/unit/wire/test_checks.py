@@ -4,18 +4,10 @@ import numpy as np
 import pytest
 
 from maskedlark.core import field
-from maskedlark.errors import (
-    DuplicateId,
-    NotInField,
-    OutOfRange,
-    TrailingBytes,
-    Truncated,
-    UnsupportedVersion,
-    WrongLength,
-    WrongType,
-)
+from maskedlark.errors import NotInField, UnsupportedVersion, WrongLength, WrongType
 from maskedlark.wire.checks import MAX_MESSAGE, ROW_BYTES, Checks, SignedChecks, decode_relay, encode_relay
 from maskedlark.wire.datasets import PARTS
+from maskedlark.wire.errors import DuplicateId, OutOfRange, TrailingBytes, Truncated
 
 HEAD = 1 + 1 + 8 + 1 + len("ads.example") + 32 + 32
 

@@ -9,10 +9,11 @@ from maskedlark.core.candidates import ALL, Pair, Sample
 from maskedlark.core.declared import Bag, Bytes, Category, Measure, Model, Value
 from maskedlark.core.labels import LabelSpace
 from maskedlark.core.purpose import Purpose
-from maskedlark.errors import BadPadding, NotDeclared, OutOfRange, WrongLength, WrongType
+from maskedlark.errors import NotDeclared, WrongLength, WrongType
 from maskedlark.randomness import SystemRandomness
 from maskedlark.wire import columns
 from maskedlark.wire.columns import ABSENT, CELL_BYTES, MAX_KEY_NUMBER
+from maskedlark.wire.errors import BadPadding, OutOfRange
 
 RNG = SystemRandomness()
 MEASURE = Measure(("campaign", "city"), (Value("euros", 0, 9),))

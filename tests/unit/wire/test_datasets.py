@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from maskedlark.core.purpose import Purpose
-from maskedlark.errors import DecodeError, Truncated, UnsupportedVersion, WrongLength, WrongType
+from maskedlark.errors import DecodeError, UnsupportedVersion, WrongLength, WrongType
 from maskedlark.wire import datasets
 from maskedlark.wire.datasets import (
     MAX_CHUNKS,
@@ -21,6 +21,7 @@ from maskedlark.wire.datasets import (
     State,
     pack,
 )
+from maskedlark.wire.errors import Truncated
 
 DIGEST = "0b" * 32
 MESSAGES = [NewDataset, ChunkAnswer, State, Frozen]

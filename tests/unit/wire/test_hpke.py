@@ -1,7 +1,8 @@
 import pytest
 
-from maskedlark.errors import CannotOpen, WeakKey
+from maskedlark.errors import WeakKey
 from maskedlark.randomness import SystemRandomness
+from maskedlark.wire.errors import CannotOpen
 from maskedlark.wire.hpke import OVERHEAD, OpeningKey, SealingKey
 from tests.twins import hpke as twin
 

@@ -4,13 +4,8 @@ import pytest
 
 from maskedlark.errors import (
     BadSignature,
-    DuplicateKey,
     NotDeclared,
-    NoValidKey,
-    OutOfRange,
     RolledBack,
-    TrailingBytes,
-    Truncated,
     UnsupportedVersion,
     WeakKey,
     WrongLength,
@@ -19,6 +14,7 @@ from maskedlark.errors import (
 from maskedlark.randomness import SystemRandomness
 from maskedlark.wire import binary, keys
 from maskedlark.wire.binary import number
+from maskedlark.wire.errors import DuplicateKey, NoValidKey, OutOfRange, TrailingBytes, Truncated
 from maskedlark.wire.hpke import OpeningKey
 from maskedlark.wire.keys import KeyConfiguration, PublishedKey
 from maskedlark.wire.signatures import SigningKey, VerifyingKey

@@ -10,23 +10,12 @@ from maskedlark.core.candidates import Pair
 from maskedlark.core.declared import Bytes, Model
 from maskedlark.core.labels import LabelSpace
 from maskedlark.core.purpose import Purpose
-from maskedlark.errors import (
-    DecodeError,
-    DuplicateKey,
-    FromTheFuture,
-    NotDeclared,
-    OutOfRange,
-    PastLifetime,
-    Refused,
-    Truncated,
-    UnsupportedVersion,
-    WrongLength,
-    WrongType,
-)
+from maskedlark.errors import DecodeError, NotDeclared, Refused, UnsupportedVersion, WrongLength, WrongType
 from maskedlark.wire import batch, columns, report
 from maskedlark.wire.acceptance import Terms, Verdicts
 from maskedlark.wire.batch import Envelope
 from maskedlark.wire.decrypt import decrypt_parts
+from maskedlark.wire.errors import DuplicateKey, FromTheFuture, OutOfRange, PastLifetime, Truncated
 from maskedlark.wire.hpke import OVERHEAD
 from maskedlark.wire.report import HEAD_BYTES, Prefix
 from tests.unit.wire.cases import (

@@ -2,8 +2,9 @@ import json
 
 import pytest
 
-from maskedlark.errors import DecodeError, NotAnAnswer, Truncated, UnsupportedVersion, WrongLength
+from maskedlark.errors import DecodeError, UnsupportedVersion, WrongLength
 from maskedlark.randomness import FixedRandomness
+from maskedlark.wire.errors import NotAnAnswer, Truncated
 from maskedlark.wire.uploads import (
     Answer,
     Verdict,

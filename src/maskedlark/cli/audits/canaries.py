@@ -19,10 +19,10 @@ from maskedlark.dp import accountant
 from maskedlark.dp.mechanisms import Kind, Sensitivity
 from maskedlark.functions.sums import Sums
 from maskedlark.randomness import Randomness
-from maskedlark.simulate.cluster import MOST, LocalCluster
+from maskedlark.simulate.cluster import MAX_BUDGET, LocalCluster
 
 HIGH = 100
-MAX_EPSILON = MOST.epsilon
+MAX_EPSILON = MAX_BUDGET.epsilon
 """The limit for all releases of one audit: helpers accept no document with more."""
 _SETTINGS = """
 keys = ["canary"]
@@ -37,7 +37,9 @@ def run(count: int, releases: int, epsilon: float, kind: Kind, rng: Randomness) 
     """Lower bounds on the ε of one release."""
     coins = rng.below(2, count) == 1
     delta = 0.0 if kind == "laplace" else DELTA
-    settings = _SETTINGS.format(budget=min(MOST.epsilon, 2 * releases * epsilon), delta=delta, kind=kind)
+    settings = _SETTINGS.format(
+        budget=min(MAX_BUDGET.epsilon, 2 * releases * epsilon), delta=delta, kind=kind
+    )
     make = lambda crowd: crowd.measure([range(count)], [coins * HIGH])  # noqa: E731
     with audited(settings, Purpose.AGGREGATE, make, rng) as (cluster, client):
         noise = accountant.noise_for(kind, 1, epsilon, delta)

@@ -87,7 +87,7 @@ def view(cluster: LocalCluster, client: Client, crafted: Crafted, label: int, no
     """A release of one label, as the ad server and helper 1 see it."""
     answered = client.ask(Moments(), asked(crafted, label).model_dump(mode="json"), noise=noise)
     (table,), released, helper = answered.tables, answered.receipts["helper-1"], cluster.helpers[1]
-    (column,), sums = table.plan.columns, table.columns[0][0]
+    (column,), sums = table.schema.columns, table.columns[0][0]
     told = colluding.release_noise(helper.folder, cluster.document, released, column.sensitivity, len(sums))
     with closing(open_database(f"sqlite:///{cluster.folder / 'reports.sqlite'}", make=False)) as database:
         kept = Requests(database).answers(answered.request)

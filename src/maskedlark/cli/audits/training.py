@@ -101,7 +101,7 @@ def run(count: int, rate: float, steps: int, noise: float, rng: Randomness) -> F
         ran = run_session(client, asked, zeros, Sampling(kind="poisson", rate=rate), steps, noise)
         told, drawn = _told(cluster, ran, asked)
     opened = ran.receipts["helper-1"].session_charge
-    assert opened is not None, "a session with noise has a course"
+    assert opened is not None, "a session with noise has a charge"
     # Label 1 moves a gradient down.
     sums, told = -ran.sums / (2 * BOUND), -told / (2 * BOUND)
     (column,) = asked.at(ran.bodies[0], b"").columns
@@ -129,7 +129,7 @@ def judge(
     drawn: canaries.Flags,
     each_answer: FieldArray,
     tail: int,
-    course: SessionCharge,
+    charge: SessionCharge,
     rate: float,
 ) -> Findings:
     """What the ad server finds about n canaries, alone and with what helper 1 reveals.
@@ -139,25 +139,25 @@ def judge(
     helpers, n). `tail`: the bound on one helper's noise in an answer. `rate`: the sampling rate.
     """
     helpers = each_answer.shape[1]
-    noise, traces = course.noise * helpers**0.5, answers.traces(each_answer)
+    noise, traces = charge.noise * helpers**0.5, answers.traces(each_answer)
     inside = answers.in_batches(traces, rate, tail)
     from_sum = canaries.without_batches(sums, rate, noise)
     from_answers = answers.scores(sums, inside, rate, noise)
     alone = canaries.bound_without_batches(
-        coins, from_sum, rate, course.steps, course.noise, course.delta, CONFIDENCE
+        coins, from_sum, rate, charge.steps, charge.noise, charge.delta, CONFIDENCE
     )
-    each = canaries.signed_lower_bound(coins, from_answers, CONFIDENCE, course.delta)
-    known = answers.bound_with_batches(coins, sums - told, drawn, course, CONFIDENCE)
-    members = answers.membership(traces, drawn, rate, tail)
-    first, second = adserver_epsilon(course), coalition_epsilon(course)
-    what, who = f"{len(coins)} canary labels, {course.steps} steps", "the ad server"
+    each = canaries.signed_lower_bound(coins, from_answers, CONFIDENCE, charge.delta)
+    known = answers.bound_with_batches(coins, sums - told, drawn, charge, CONFIDENCE)
+    members = answers.guess_membership(traces, drawn, rate, tail)
+    first, second = adserver_epsilon(charge), coalition_epsilon(charge)
+    what, who = f"{len(coins)} canary labels, {charge.steps} steps", "the ad server"
     apart = f"{who}, from single answers"
     findings = [
         Finding(what, f"{who}, from sums", alone.epsilon, first, SEEN_ALONE * first),
         Finding(what, apart, each, first),
         Finding(what, f"{who} and helper-1", known.epsilon, second, SEEN * second),
-        _guesses("labels guessed right", f"{who}, from sums", answers.labels(coins, from_sum, course)),
-        _guesses("labels guessed right", apart, answers.labels(coins, from_answers, course)),
+        _guesses("labels guessed right", f"{who}, from sums", answers.guess_labels(coins, from_sum, charge)),
+        _guesses("labels guessed right", apart, answers.guess_labels(coins, from_answers, charge)),
         _guesses("guessed right who is in a batch", apart, members),
     ]
     figures = {

@@ -66,6 +66,6 @@ def _noiseless(
     with Workflow.declared(settings, HELPERS, SystemClock(), rng) as way:
         way.make_training_dataset(TAG, TAG, rows, [labels])
         views = way.views[TAG]
-    question = asked.at(encoding.encode(crafted.weights), b"")
-    shares = [question.share([view.records[TAG]], 1)[0].shares[0][0] for view in views]
+    query = asked.at(encoding.encode(crafted.weights), b"")
+    shares = [query.share([view.records[TAG]], 1)[0].shares[0][0] for view in views]
     return lift(crafted.network, crafted.weights, asked.clipping, sharing.combine(shares))

@@ -8,7 +8,7 @@ from maskedlark.cli.demo_steps.people import People
 from maskedlark.cli.demo_steps.results import Campaign, Charged, Number, Receipts, Report
 from maskedlark.cli.output import Screen, table
 from maskedlark.ledger import receipt as kinds
-from maskedlark.ledger import trail
+from maskedlark.ledger import receipt_verification
 from maskedlark.ledger.receipt import Balance, Receipt
 from maskedlark.simulate.cluster import LocalCluster
 
@@ -44,12 +44,14 @@ def _cells(number: Number) -> tuple[str, str, str]:
 
 def receipts(console: Screen, cluster: LocalCluster, client: Client) -> Receipts:
     """Add up all charges, as anyone can, from public documents and what helpers publish."""
-    trails = [
-        trail.verify(client.receipts(helper.name), cluster.origin, helper.name, cluster.documents)
+    verified = [
+        receipt_verification.verify(
+            client.receipts(helper.name), cluster.origin, helper.name, cluster.documents
+        )
         for helper in cluster.helpers
     ]
-    spent = [each.spent()[cluster.document.digest.hex()] for each in trails]
-    budget, chain = cluster.document.budget, _chain(trails[0].receipts)
+    spent = [each.spent()[cluster.document.digest.hex()] for each in verified]
+    budget, chain = cluster.document.budget, _chain(verified[0].receipts)
     epsilon, coalition = max(each.epsilon for each in spent), max(each.coalition for each in spent)
     console.say(f"""The receipts of all {len(spent)} helpers verify: all of this has cost a source at most
         ε = {epsilon:.3g} of {budget.epsilon:g}, and {coalition:.3g} if all helpers but one joined the ad

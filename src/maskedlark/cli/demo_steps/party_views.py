@@ -13,7 +13,7 @@ from maskedlark.audit import attacks, prototype
 from maskedlark.audit.attacks import Advantage, advantage
 from maskedlark.cli.audits.mask_attacks import read_generator
 from maskedlark.cli.demo_steps.people import People
-from maskedlark.cli.demo_steps.results import ALL, NO_STATE, Attack, Held, PartyView, Won
+from maskedlark.cli.demo_steps.results import ALL, NO_STATE, Attack, AttackResult, PartyHolding, PartyView
 from maskedlark.cli.output import Screen, table
 from maskedlark.clock import SystemClock
 from maskedlark.core import field
@@ -81,17 +81,17 @@ def run(
 
 def _held(
     views: Views, column: int, candidates: NDArray[np.bool_], value: int
-) -> tuple[str, tuple[Held, ...]]:
+) -> tuple[str, tuple[PartyHolding, ...]]:
     """The id of a matching report, and one of its numbers as each party holds it."""
     shares = np.stack([view.shares[:, column] for view in views])
     totals = field.to_signed(field.total(shares))
     place = int(np.argmax(candidates & (totals == value)))
     total, part = int(totals[place]), views[0].parts[place].tobytes()
     stored = part[HEAD_BYTES + KEY_ID_BYTES :]
-    known = Held((str(total),), f"{total % field.P:016x}")
+    known = PartyHolding((str(total),), f"{total % field.P:016x}")
     sealed = (f"{stored[:6].hex()}…", f"{len(stored)} sealed bytes")
     digits = [f"{int(share):016x}" for share in shares[:, place]]
-    masked = (Held(sealed, stored[:8].hex()), *(Held((each,), each) for each in digits))
+    masked = (PartyHolding(sealed, stored[:8].hex()), *(PartyHolding((each,), each) for each in digits))
     return part[:4].hex(), (known, *masked, known)
 
 
@@ -114,5 +114,5 @@ def attack(console: Screen, trained: Views) -> tuple[Attack, ...]:
     return tried
 
 
-def _won(won: Advantage | None) -> Won | None:
-    return None if won is None else Won(won.value, won.error)
+def _won(won: Advantage | None) -> AttackResult | None:
+    return None if won is None else AttackResult(won.value, won.error)

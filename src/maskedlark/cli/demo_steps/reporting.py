@@ -16,7 +16,7 @@ from maskedlark.parameters.policy import Policy
 from maskedlark.parameters.settings import Budget
 from maskedlark.simulate import processes
 from maskedlark.simulate.cluster import DAY_S, LocalCluster
-from maskedlark.simulate.drafts import made_up
+from maskedlark.simulate.drafts import decoy_rows
 
 MODEL = "ConversionModel11005"
 DELTA = 1e-5
@@ -27,7 +27,7 @@ DATASETS = {Purpose.AGGREGATE: "demo", Purpose.TRAIN: "demo-training"}
 def settings(encoder: Encoder) -> str:
     """The TOML of `maskedlark parameters draft`: campaigns to measure, and a model to train."""
     decoys = [f'{{keys = {{campaign = "{name}"}}}}' for name in CAMPAIGNS[:-1]]
-    decoys += [f'{{tag = "{MODEL}", columns = "{row.tobytes().hex()}"}}' for row in made_up(encoder)]
+    decoys += [f'{{tag = "{MODEL}", columns = "{row.tobytes().hex()}"}}' for row in decoy_rows(encoder)]
     return f"""
 keys = ["campaign"]
 checks = true

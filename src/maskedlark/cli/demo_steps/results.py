@@ -60,7 +60,7 @@ class Bucket:
 
 
 @dataclass(frozen=True)
-class Judged:
+class ModelQuality:
     """A model, judged on people that no model was trained on."""
 
     name: str
@@ -77,7 +77,7 @@ class Fit:
 
     epsilon: float
     seconds: float
-    judged: Judged
+    judged: ModelQuality
 
 
 @dataclass(frozen=True)
@@ -95,9 +95,9 @@ class Model:
     """The number of people it is judged on."""
     points: tuple[Point, ...]
     fit: Fit
-    private: Judged
-    clear: Judged
-    guessing: Judged
+    private: ModelQuality
+    clear: ModelQuality
+    guessing: ModelQuality
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ class Receipts:
 
 
 @dataclass(frozen=True)
-class Held:
+class PartyHolding:
     """What a party holds of one number: as text, and its first eight bytes."""
 
     shown: tuple[str, ...]
@@ -142,14 +142,14 @@ class PartyView:
 
     party: str
     reads: tuple[str, ...]
-    euros: Held
-    label: Held
+    euros: PartyHolding
+    label: PartyHolding
     knows: bool = False
     """Whether it is what the person did, not a share."""
 
 
 @dataclass(frozen=True)
-class Won:
+class AttackResult:
     """An attack's advantage over guessing, and the standard error of a blind one."""
 
     advantage: float
@@ -173,9 +173,9 @@ class Attack:
     """An attack on labels by a helper."""
 
     name: str
-    prototype: Won | None
+    prototype: AttackResult | None
     """Against the paper's prototype; None if it found no generator state."""
-    ours: Won | None
+    ours: AttackResult | None
 
 
 @dataclass(frozen=True)

@@ -18,10 +18,10 @@ from torch.optim import SGD
 
 from maskedlark.cli.demo_steps.people import People, people
 from maskedlark.cli.demo_steps.reporting import DATASETS, DELTA, MODEL
-from maskedlark.cli.demo_steps.results import Bucket, Fit, Judged, Model, Point
+from maskedlark.cli.demo_steps.results import Bucket, Fit, Model, ModelQuality, Point
 from maskedlark.cli.output import Screen, table
 from maskedlark.core.purpose import Purpose
-from maskedlark.dp.session_charge import adserver_epsilon, announced, coalition_epsilon
+from maskedlark.dp.session_charge import adserver_epsilon, batch_bound, coalition_epsilon
 from maskedlark.exact.network import FEATURE_EXPONENT
 from maskedlark.features import Encoder
 from maskedlark.fitting import LogisticRegression
@@ -44,9 +44,9 @@ Labels = NDArray[np.int64]
 Chances = NDArray[np.float64]
 
 
-QualityByStep = dict[int, Judged]
+QualityByStep = dict[int, ModelQuality]
 """The model's quality by number of steps."""
-Judge = Callable[..., Judged]
+Judge = Callable[..., ModelQuality]
 """Judges a model, or what it predicts for rows, optionally given a name and who saw its labels."""
 
 
@@ -55,14 +55,14 @@ def judge_by(encoder: Encoder) -> Judge:
     others = people(FRESH, b"other people, later")
     rows = encoder.encode(others.known)
 
-    def judge(model: nn.Module | LogisticRegression, name: str = "", who: str = "") -> Judged:
+    def judge(model: nn.Module | LogisticRegression, name: str = "", who: str = "") -> ModelQuality:
         if isinstance(model, LogisticRegression):
             predicted = model.predict_proba(rows)[:, 1]
         else:
             predicted = Predictor(model, "bce", MODEL, encoder).predict(rows)
         labels = others.bought
         figures = auc(labels, predicted), log_loss(labels, predicted), calibration(labels, predicted)
-        return Judged(name, who, *figures)
+        return ModelQuality(name, who, *figures)
 
     return judge
 
@@ -152,7 +152,7 @@ def _points(plan: TrainingPlan, course: QualityByStep) -> tuple[Point, ...]:
 def _costs(plan: TrainingPlan, steps: int) -> tuple[float, float]:
     whole = plan.session_charge
     assert whole is not None, "the demo declares no randomised labels"
-    least = announced(whole.mechanism, whole.noise, whole.rate, steps, whole.delta)
+    least = batch_bound(whole.mechanism, whole.noise, whole.rate, steps, whole.delta)
     shorter = replace(whole, steps=steps, batches=least)
     return adserver_epsilon(shorter), coalition_epsilon(shorter)
 

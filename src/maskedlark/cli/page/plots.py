@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from itertools import chain
 
-from maskedlark.cli.demo_steps.results import ALL, Held, Model, Number, PartyView, Receipts, Report
+from maskedlark.cli.demo_steps.results import ALL, Model, Number, PartyHolding, PartyView, Receipts, Report
 from maskedlark.cli.page.markup import Markup, element, shown
 from maskedlark.cli.page.plot import WIDTH, Axis, Plot, beyond, picture, tenths
 
@@ -112,7 +112,7 @@ def bits(name: str, title: str, views: Sequence[PartyView], what: str) -> Markup
 
 def _strip(view: PartyView, what: str, top: float) -> Iterator[Markup]:
     """The holder and the value as text; below, a path of the ones and a path of the zeros."""
-    held: Held = getattr(view, what)
+    held: PartyHolding = getattr(view, what)
     who = f"{view.party}, {view.reads[0]}" if view.party == ALL else view.party
     party = element("tspan", who, class_="party")
     digits = element("tspan", " ".join(held.shown), class_="hex", dx=7)

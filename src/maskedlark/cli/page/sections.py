@@ -109,14 +109,15 @@ def _trained(name: str, title: str, model: Model | None) -> Markup:
         ("guess", "line", "not trained: guessing"),
     )
     note = """A session is charged whole when it is opened: a point shows what a run that ends there would
-        have cost with the same noise. Who trains so has no labels to draw this by: the people who judge here
-        are the demo's own. Log-loss rises between the first steps, as it does without noise: momentum carries
-        the model past its best, and back. AUC depends on the order of people alone, and hardly notices."""
+        have cost with the same noise. A caller who trains this way has no labels to draw this by: the people
+        who judge here are the demo's own. Log-loss rises between the first steps, as it does without noise:
+        momentum carries the model past its best, and back. AUC depends on the order of people alone, and
+        hardly notices."""
     heads = ["steps", "ε, ad server alone", "ε, with all helpers but one", "AUC", "log-loss"]
     cells = "{steps} {epsilon:.2f} {coalition:.2f} {auc:.3f} {loss:.3f}"
     rows = [cells.format(**vars(point)).split() for point in model.points]
-    course = folded(table("The training's course", heads, rows))
-    return section(name, title, intro, drawn, paragraph(note), course)
+    steps = folded(table("The training's course", heads, rows))
+    return section(name, title, intro, drawn, paragraph(note), steps)
 
 
 def _calibrated(name: str, title: str, model: Model | None) -> Markup:

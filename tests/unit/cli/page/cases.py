@@ -2,21 +2,21 @@
 
 from maskedlark.cli.demo_steps.results import (
     Attack,
+    AttackResult,
     Bucket,
     Campaign,
     Charged,
     DemoResults,
     Fit,
-    Held,
-    Judged,
     Model,
+    ModelQuality,
     Number,
+    PartyHolding,
     PartyView,
     Point,
     Receipts,
     Report,
     Sent,
-    Won,
 )
 
 BUCKETS = (Bucket(0.05, 0.06, 0.002, 9000), Bucket(0.95, 0.9, 0.02, 300))
@@ -41,10 +41,10 @@ MODEL = Model(
     1e-5,
     20_000,
     (Point(0, 0.0, 0.0, 0.5, 0.693), Point(7, 0.77, 1.63, 0.71, 0.64), Point(40, 2.0, 4.17, 0.82, 0.35)),
-    Fit(1.0, 2.0, Judged("fitted", "each browser its own", 0.825, 0.345, BUCKETS)),
-    Judged("private", "each browser its own", 0.82, 0.35, BUCKETS),
-    Judged("clear", "whoever trained it", 0.83, 0.34, BUCKETS[:1]),
-    Judged("guessing", "nobody", 0.5, 0.693, ()),
+    Fit(1.0, 2.0, ModelQuality("fitted", "each browser its own", 0.825, 0.345, BUCKETS)),
+    ModelQuality("private", "each browser its own", 0.82, 0.35, BUCKETS),
+    ModelQuality("clear", "whoever trained it", 0.83, 0.34, BUCKETS[:1]),
+    ModelQuality("guessing", "nobody", 0.5, 0.693, ()),
 )
 RECEIPTS = Receipts(
     2,
@@ -61,19 +61,23 @@ RECEIPTS = Receipts(
 )
 VIEWS = (
     PartyView(
-        "browser", ("campaign summer",), Held(("90",), f"{90:016x}"), Held(("1",), f"{1:016x}"), knows=True
+        "browser",
+        ("campaign summer",),
+        PartyHolding(("90",), f"{90:016x}"),
+        PartyHolding(("1",), f"{1:016x}"),
+        knows=True,
     ),
     PartyView(
         "ad server",
         ("report d81d0492…",),
-        Held(("671e9905c138…", "240 sealed bytes"), "671e9905c138aaaa"),
-        Held(("6620c5e77013…", "176 sealed bytes"), "6620c5e77013bbbb"),
+        PartyHolding(("671e9905c138…", "240 sealed bytes"), "671e9905c138aaaa"),
+        PartyHolding(("6620c5e77013…", "176 sealed bytes"), "6620c5e77013bbbb"),
     ),
     PartyView(
         "helper-0",
         ("campaign summer",),
-        Held(("1b59e5c4fb76579b",), "1b59e5c4fb76579b"),
-        Held(("16977d54ed898d90",), "16977d54ed898d90"),
+        PartyHolding(("1b59e5c4fb76579b",), "1b59e5c4fb76579b"),
+        PartyHolding(("16977d54ed898d90",), "16977d54ed898d90"),
     ),
 )
 RESULTS = DemoResults(
@@ -89,8 +93,8 @@ RESULTS = DemoResults(
     receipts=RECEIPTS,
     party_views=VIEWS,
     attacks=(
-        Attack("signs", Won(1.0, 0.024), Won(-0.015, 0.024)),
-        Attack("generator", Won(1.0, 0.024), None),
+        Attack("signs", AttackResult(1.0, 0.024), AttackResult(-0.015, 0.024)),
+        Attack("generator", AttackResult(1.0, 0.024), None),
     ),
     seconds=30.0,
 )

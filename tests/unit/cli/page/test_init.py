@@ -5,7 +5,7 @@ from html.parser import HTMLParser
 import pytest
 
 from maskedlark.cli import page
-from maskedlark.cli.demo_steps.results import Campaign
+from maskedlark.cli.demo_steps.results import AttackResult, Campaign
 from maskedlark.cli.page.sections import NO_MODEL
 from tests.unit.cli.page.cases import REPORT, RESULTS
 
@@ -68,6 +68,21 @@ def test_it_has_every_section_and_number():
         "maskedlark demo --users 3000 --helpers 2",
     ):
         assert shown in words
+
+
+@pytest.mark.parametrize("advantage", [-0.0001, -0.0, 0.0004])
+def test_an_advantage_that_rounds_to_nothing_has_no_sign(advantage):
+    attacks = (replace(RESULTS.attacks[0], ours=AttackResult(advantage, 0.024)), *RESULTS.attacks[1:])
+    words = Reader(page.render(replace(RESULTS, attacks=attacks))).words
+    assert "0.000" in words, "the tile"
+    assert "0.000 ± 0.024" in words, "the table"
+    assert not re.search(r"[-+\N{MINUS SIGN}]0\.000\b", " ".join(words))
+
+
+def test_a_curve_that_goes_up_and_down_is_explained():
+    words = " ".join(" ".join(Reader(PAGE).words).split())
+    assert "Log-loss rises between the first steps, as it does without noise: momentum carries" in words
+    assert "a point shows what a run that ends there would have cost" in words
 
 
 def test_without_a_model_the_page_says_what_to_install():

@@ -19,7 +19,7 @@ DRAWN = {
 
 
 def marks(drawn: str, kind: str) -> list[ElementTree.Element]:
-    """Marks that have all of these classes."""
+    """AnchorInMemory that have all of these classes."""
     wanted = {"mark", *kind.split()}
     return [
         each for each in ElementTree.fromstring(drawn).iter() if wanted <= set(each.get("class", "").split())

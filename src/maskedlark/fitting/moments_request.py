@@ -1,16 +1,18 @@
-"""One question of moments: checked before anything is charged, its map and clip chosen without labels.
+"""One query of moments: checked before anything is charged, its map and clip chosen without labels.
 
-The same rows and settings make the same bytes, so that a question that was begun, or answered, is found again
+The same rows and settings make the same bytes, so that a query that was begun, or answered, is found again
 and not charged twice. Run by the ad server.
 """
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+from torch import nn
 
 from maskedlark.adserver.client import Client
 from maskedlark.adserver.combining import Answered
@@ -19,10 +21,11 @@ from maskedlark.errors import BadArguments, FieldOverflow
 from maskedlark.exact.losses import BinaryCrossEntropy, Loss, SoftmaxCrossEntropy, SquaredError
 from maskedlark.exact.moments import Representation
 from maskedlark.features.encoder import Encoder
-from maskedlark.fitting import design, maps
+from maskedlark.fitting import design, maps, network_map
 from maskedlark.fitting.design import Assumed, Experiment, Reference
 from maskedlark.fitting.glm import LOGISTIC, POISSON, SOFTMAX, Family
 from maskedlark.fitting.maps import Bytes, Floats, Map
+from maskedlark.fitting.network_map import NetworkMap
 from maskedlark.functions import model as described
 from maskedlark.functions import weights
 from maskedlark.functions.moments import Moments, MomentsArguments
@@ -31,14 +34,18 @@ from maskedlark.parameters.document import Document
 from maskedlark.parameters.settings import Label, Mechanism, TrainedModel
 from maskedlark.release.checks import check_range
 from maskedlark.training.predictor import check_encoder
-from maskedlark.training.public_rows import encoded, fake_rate, first_noise
+from maskedlark.training.public_rows import asked_rows, fake_rate, first_noise
 
+AnyMap = Map | NetworkMap
 FRACTION = 16
 """Bits of a clip factor, where the field has room."""
 MAX_COEFFICIENTS = 10_000
-"""Of all classes together: their errors take ten gigabytes, after the charge."""
+"""Of all classes together, to have intervals: errors of more would take over ten gigabytes, after the charge.
+And of one class, to be fitted at all: a square of so many numbers is turned."""
 _DIGITS = 3
 """Of a clip that is chosen: rounding in floats must not make another question."""
+_PLACES = 9
+"""Of what a map explains, for the same reason."""
 RATE, SPREAD = 0.15, 1.5
 """The share of ones, and the deviation of logits, that designs assume."""
 _DEVIATIONS = {"gaussian": 1.0, "laplace": math.sqrt(2)}
@@ -57,7 +64,7 @@ class Settings:
     encoder: Encoder | None
     epsilon: float | None
     noise: float | None
-    map: str | Map
+    map: str | AnyMap | nn.Module
     clip: float | None
     seed: int
 
@@ -66,13 +73,13 @@ class Settings:
 class Candidate:
     """A map with a clip, and the share of an assumed truth that a release would explain."""
 
-    map: Map
+    map: AnyMap
     clip: float
     experiment: Experiment
 
 
 @dataclass(frozen=True, eq=False)
-class Question:
+class MomentsRequest:
     """What will be asked, and the rows that it is about."""
 
     settings: Settings
@@ -92,19 +99,27 @@ class Question:
         sample = self.rows[:: -(-len(self.rows) // design.SAMPLE)]
         reference = Reference(sample, self.names, self.settings.seed)
         outputs = len(self.space) if self.family is SOFTMAX else 1
-        most = MAX_COEFFICIENTS // outputs - 1
-        fitting = [map_ for map_ in self._maps(sample) if len(map_.bias) <= most]
-        if not fitting:
+        found = [map_ for map_ in self._maps(sample) if len(map_.bias) < MAX_COEFFICIENTS]
+        if not found:
             raise BadArguments(
-                f"{outputs} classes leave room for a map of {max(most, 0)} numbers, and this one has more: "
-                "give map= of fewer, or take CellLabels"
+                f"a map has fewer than {MAX_COEFFICIENTS:,} numbers, and this one has more: give map= of "
+                "fewer, or take CellLabels"
             )
+        # Rather one whose coefficients have intervals.
+        fitting = [map_ for map_ in found if outputs * (len(map_.bias) + 1) <= MAX_COEFFICIENTS] or found
         return tuple(each for map_ in fitting for each in self._tried(map_, sample, reference))
 
     @cached_property
     def chosen(self) -> Candidate:
         """The one that explains most."""
-        return max(self.candidates, key=lambda each: each.experiment.explained)
+        # Rounded: of two that tie, the order of sums in floats must not choose.
+        return max(self.candidates, key=lambda each: round(each.experiment.explained, _PLACES))
+
+    @property
+    def has_intervals(self) -> bool:
+        """Whether coefficients are few enough to tell how far noise moved each."""
+        outputs = len(self.space) if self.family is SOFTMAX else 1
+        return outputs * self.phi.width <= MAX_COEFFICIENTS
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -112,9 +127,11 @@ class Question:
         encoder = self.settings.encoder
         return tuple(encoder.names if encoder else map("byte {}".format, range(self.rows.shape[1])))
 
-    def _maps(self, rows: Bytes) -> list[Map]:
+    def _maps(self, rows: Bytes) -> Sequence[AnyMap]:
         wanted, width = self.settings.map, rows.shape[1]
-        if isinstance(wanted, Map):
+        if isinstance(wanted, nn.Module):
+            return network_map.fit(wanted, rows)
+        if isinstance(wanted, Map | NetworkMap):
             if wanted.features != width:
                 raise BadArguments(
                     f"the map takes {wanted.features} bytes, and {self.settings.tag} has {width}: fit one to "
@@ -122,11 +139,17 @@ class Question:
                 )
             return [wanted]
         if wanted not in (*maps.KINDS, "auto"):
-            raise BadArguments(f"map={wanted!r}: there are auto, {', '.join(maps.KINDS)}")
-        kinds = maps.KINDS if wanted == "auto" else (wanted,)
-        return [maps.fit(rows, self.names, kind, self.settings.seed) for kind in kinds]
+            raise BadArguments(f"map={wanted!r}: there are auto, {', '.join(maps.KINDS)}, or a torch module")
+        if wanted != "auto":
+            return [maps.fit(rows, self.names, wanted, self.settings.seed)]
+        made = []
+        for kind in maps.KINDS:
+            # Of wide tables some kinds do not fit into a request; columns always do.
+            with suppress(BadArguments):
+                made.append(maps.fit(rows, self.names, kind, self.settings.seed))
+        return made
 
-    def _tried(self, map_: Map, sample: Bytes, reference: Reference) -> list[Candidate]:
+    def _tried(self, map_: AnyMap, sample: Bytes, reference: Reference) -> list[Candidate]:
         """A map with every clip that may do."""
         kind, assumed = self.mechanism.kind, self.assumed
         norm = described.NORMS[kind]
@@ -240,19 +263,19 @@ class Question:
         return moments
 
 
-def question(settings: Settings, family: Family | None, table: Any) -> Question:  # noqa: ANN401 - any table
+def moments_request(settings: Settings, family: Family | None, table: Any) -> MomentsRequest:  # noqa: ANN401 - any table
     """Check everything and choose the map and the clip. Charges nothing.
 
     `family` None: logistic or softmax, as the label is.
     """
     document, digests = settings.client.frozen_to_train(settings.datasets)
     declared = document.trained(settings.tag)
-    found = family_of(declared, settings.label, family)
+    family = family_of(declared, settings.label, family)
     check_encoder(declared, settings.encoder)
-    rows = encoded(table, settings.encoder, described.byte_features(document, settings.tag))
+    rows = asked_rows(table, settings.encoder, described.byte_features(document, settings.tag))
     noise = first_noise(document, Moments.name, settings.tag, settings.noise, settings.epsilon)
     records = settings.client.records(document, digests, settings.tag)
-    return Question(settings, document, digests, found, rows, noise, records)
+    return MomentsRequest(settings, document, digests, family, rows, noise, records)
 
 
 def arguments(tag: str, label: int, phi: Representation) -> dict[str, Any]:
@@ -313,12 +336,12 @@ def family_of(declared: TrainedModel, place: int, family: Family | None) -> Fami
         raise BadArguments(f"label={place}: {declared.tag} has {len(declared.labels)}, counted from 0")
     label = declared.labels[place]
     classes = {"binary": LOGISTIC, "categorical": SOFTMAX}
-    found = classes.get(label.kind) if family is None else family
+    chosen = classes.get(label.kind) if family is None else family
     low = min(label.space().values)
-    if found is None:
+    if chosen is None:
         raise BadArguments(f"a {label.kind} label is no class: use LinearRegression or PoissonRegressor")
     if family is not None and label.kind == "categorical":
         raise BadArguments("a categorical label is no number: use LogisticRegression")
-    if found is POISSON and low < 0:
+    if chosen is POISSON and low < 0:
         raise BadArguments(f"a Poisson model takes labels of 0 or more, and this one goes down to {low}")
-    return found
+    return chosen

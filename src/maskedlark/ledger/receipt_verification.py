@@ -13,7 +13,7 @@ from functools import partial
 from maskedlark.core.purpose import Purpose
 from maskedlark.dp import sampling
 from maskedlark.dp.accountant import Charge
-from maskedlark.dp.session_charge import SessionCharge, announced, crowded
+from maskedlark.dp.session_charge import SessionCharge, batch_bound, batches_reach_k
 from maskedlark.ledger.budget import Account, Cost, Spent
 from maskedlark.ledger.errors import BadReceipt
 from maskedlark.ledger.receipt import (
@@ -38,8 +38,8 @@ _ROUNDED = 1e-4
 
 
 @dataclass
-class Trail:
-    """The totals of a verified chain."""
+class ReceiptVerifier:
+    """Follows a chain of receipts, and holds the totals of what it has verified."""
 
     origin: str
     helper: str
@@ -147,7 +147,7 @@ class Trail:
             raise BadReceipt(f"receipt {receipt.number} answers under a document that was closed")
         records = self._check_datasets(receipt, document)
         if isinstance(receipt, OpenedReceipt):
-            _check_opening(receipt, document, records)
+            _check_opened(receipt, document, records)
             self._check_slots(receipt)
         else:
             _check_noise(receipt, document, receipt.charge)
@@ -195,7 +195,7 @@ class Trail:
         return records
 
 
-def _check_opening(receipt: OpenedReceipt, document: Document, records: int) -> None:
+def _check_opened(receipt: OpenedReceipt, document: Document, records: int) -> None:
     """Refuse an opening with undeclared noise, or with a charge that does not follow from its sampling.
 
     `records`: of all its datasets. The model may have fewer.
@@ -207,20 +207,20 @@ def _check_opening(receipt: OpenedReceipt, document: Document, records: int) -> 
         if (lacking := randomised.missing(document, receipt.tag)) is not None:
             raise BadReceipt(f"receipt {receipt.number} opens a session without noise, but {lacking}")
         return
-    course = receipt.session_charge
-    if course.steps != receipt.sampling.uses(receipt.steps) or not _follows(receipt, course):
+    charge = receipt.session_charge
+    if charge.steps != receipt.sampling.uses(receipt.steps) or not _follows(receipt, charge):
         raise BadReceipt(f"receipt {receipt.number} has another charge than its sampling makes")
-    if not crowded(course, records, document.k, receipt.sampling.held_out):
+    if not batches_reach_k(charge, records, document.k, receipt.sampling.held_out):
         raise BadReceipt(f"receipt {receipt.number} counts on batches that may be below k")
 
 
-def _follows(receipt: OpenedReceipt, course: SessionCharge) -> bool:
+def _follows(receipt: OpenedReceipt, charge: SessionCharge) -> bool:
     """Whether rate and batches follow from the sampling."""
     rate = receipt.sampling.rate
     if rate is None or rate == 1:
-        return course.rate == 1 and course.batches == course.steps
-    least = announced(course.mechanism, course.noise, rate, course.steps, course.delta)
-    return course.rate in (rate, 1.0) and course.batches >= least
+        return charge.rate == 1 and charge.batches == charge.steps
+    least = batch_bound(charge.mechanism, charge.noise, rate, charge.steps, charge.delta)
+    return charge.rate in (rate, 1.0) and charge.batches >= least
 
 
 def _check_closing(receipt: ClosedReceipt, opened: OpenedReceipt) -> None:
@@ -231,10 +231,10 @@ def _check_closing(receipt: ClosedReceipt, opened: OpenedReceipt) -> None:
         raise BadReceipt(f"receipt {receipt.number} says nothing of what it keeps")
     if receipt.still_charged is None or opened.session_charge is None:
         return
-    course, kept = opened.session_charge, receipt.still_charged
-    least = sampling.closed(opened.sampling, course, receipt.used_steps)
-    whole = (kept.steps, kept.batches) == (course.steps, course.batches)
-    if not whole and (kept.steps != least.steps or not least.batches <= kept.batches <= course.batches):
+    charge, kept = opened.session_charge, receipt.still_charged
+    least = sampling.closed(opened.sampling, charge, receipt.used_steps)
+    whole = (kept.steps, kept.batches) == (charge.steps, charge.batches)
+    if not whole and (kept.steps != least.steps or not least.batches <= kept.batches <= charge.batches):
         raise BadReceipt(f"receipt {receipt.number} keeps less of a session than was used")
 
 
@@ -265,9 +265,11 @@ def _check_balance(receipt: ReleaseReceipt | OpenedReceipt | ClosedReceipt, cost
         raise BadReceipt(f"receipt {receipt.number} says another cost than its noise has")
 
 
-def verify(chain: Iterable[SignedReceipt], origin: str, helper: str, documents: Iterable[Document]) -> Trail:
-    """The trail of one helper for one origin, from its first receipt on."""
-    trail = Trail(origin, helper, {document.digest.hex(): document for document in documents})
+def verify(
+    chain: Iterable[SignedReceipt], origin: str, helper: str, documents: Iterable[Document]
+) -> ReceiptVerifier:
+    """Verify the whole chain of one helper for one origin, from its first receipt on."""
+    verifier = ReceiptVerifier(origin, helper, {document.digest.hex(): document for document in documents})
     for signed in chain:
-        trail.follow(signed)
-    return trail
+        verifier.follow(signed)
+    return verifier

@@ -6,7 +6,7 @@ from maskedlark.audit.prototype import NotMersenne
 from maskedlark.errors import MaskedLarkError
 from maskedlark.ledger.errors import LedgerBehind
 from maskedlark.storage.errors import StorageUnavailable
-from maskedlark.web import answers, problem
+from maskedlark.web import error_responses, problem
 from tests.unit.web.service import AppTransport
 
 SECRET = "planted-9e70"
@@ -14,7 +14,7 @@ SECRET = "planted-9e70"
 
 def ask(error):
     app = FastAPI()
-    answers.install(app)
+    error_responses.install(app)
 
     @app.get("/")
     def fail(number: int = 0) -> None:
@@ -26,13 +26,13 @@ def ask(error):
 
 def test_an_app_does_not_drain_from_the_start():
     app = FastAPI()
-    answers.install(app)
+    error_responses.install(app)
     assert app.state.draining is False
 
 
 def test_what_passes_says_when_to_come_again(caplog):
     answer = ask(StorageUnavailable("the database cannot answer; try again later"))
-    assert (answer.status_code, answer.headers["retry-after"]) == (503, str(answers.RETRY_AFTER_S))
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, str(error_responses.RETRY_AFTER_S))
     assert caplog.text == ""
 
 

@@ -9,7 +9,7 @@ from maskedlark.dp import accountant
 from maskedlark.dp.accountant import Charge
 from maskedlark.dp.sampling import Sampling
 from maskedlark.errors import MaskedLarkError
-from maskedlark.ledger import receipt, trail
+from maskedlark.ledger import receipt, receipt_verification
 from maskedlark.ledger.budget import Account
 from maskedlark.ledger.errors import BadReceipt
 from maskedlark.ledger.receipt import ReleaseReceipt, SignedReceipt
@@ -46,7 +46,7 @@ def chain(tmp_path_factory):
 
 
 def verify(chain, document=DOCUMENT):
-    return trail.verify(chain, "ads.example", "helper-0", [document])
+    return receipt_verification.verify(chain, "ads.example", "helper-0", [document])
 
 
 @pytest.mark.parametrize(
@@ -207,13 +207,13 @@ def test_amplification_that_batches_below_k_spoil_is_found_out(tmp_path):
         verify(made(tmp_path, SPARSE), SPARSE)
 
 
-def test_a_course_without_amplification_may_have_batches_below_k(tmp_path):
+def test_a_session_without_amplification_may_have_batches_below_k(tmp_path):
     ledger, database, _ = ledgers.at(tmp_path)
     ledgers.freeze(ledger, database, SPARSE, DATASETS[0], purpose=Purpose.TRAIN)
     asked = opening(1, records=1000, k=30, noise=6.0)
-    course = ledgers.course(asked)
-    assert course.rate == 1.0
-    assert course.batches < course.steps
+    charge = ledgers.session_charge(asked)
+    assert charge.rate == 1.0
+    assert charge.batches < charge.steps
     balance = ChargedSessions(ledger).open(SPARSE, asked).opened.balance
     assert balance.spent_epsilon == balance.spent_coalition_epsilon
     database.close()

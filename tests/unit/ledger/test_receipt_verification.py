@@ -6,7 +6,7 @@ import pytest
 
 from maskedlark.core.purpose import Purpose
 from maskedlark.errors import MaskedLarkError
-from maskedlark.ledger import receipt, trail
+from maskedlark.ledger import receipt, receipt_verification
 from maskedlark.ledger.errors import BadReceipt
 from maskedlark.ledger.receipt import (
     Certificate,
@@ -38,7 +38,7 @@ def chain(tmp_path) -> list[SignedReceipt]:
 
 
 def verify(chain, documents=(DOCUMENT,), origin="ads.example", helper="helper-0"):
-    return trail.verify(chain, origin, helper, documents)
+    return receipt_verification.verify(chain, origin, helper, documents)
 
 
 def test_an_honest_chain_holds_and_adds_up(chain):

@@ -26,14 +26,14 @@ _log = logging.getLogger(__name__)
 
 
 async def read_body(request: Request) -> AsyncIterator[bytes]:
-    """The request's body, within the limits. A dependency: its room is free again after the endpoint."""
-    with request.app.state.room.place() as place:
-        yield await body.read(request, MAX_BODY, BODY_WITHIN_S, place)
+    """The request's body, within the limits. A dependency: its memory is free again after the endpoint."""
+    with request.app.state.body_memory.reserve() as reservation:
+        yield await body.read(request, MAX_BODY, BODY_WITHIN_S, reservation)
 
 
 def install(app: FastAPI) -> None:
     """Make the app answer every error with a problem document. Run once by every service."""
-    app.state.room = body.Room(BODIES * MAX_BODY)
+    app.state.body_memory = body.BodyMemory(BODIES * MAX_BODY)
     app.state.draining = False
     # No client of ours follows redirects, and making one decodes the query, which may not be text.
     app.router.redirect_slashes = False

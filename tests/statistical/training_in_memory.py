@@ -1,4 +1,4 @@
-"""Two helpers' desks for steps in one process: their ledgers are real, their datasets lie in memory."""
+"""Two helpers' pipelines for steps in one process: their ledgers are real, their datasets lie in memory."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import contextmanager
@@ -59,7 +59,7 @@ def document(features: int, bound: float, k: int = 20) -> Document:
 
 
 @dataclass
-class Desks:
+class HelpersInMemory:
     """All helpers of some datasets, and a session that the ad server has with them."""
 
     way: Workflow
@@ -71,7 +71,7 @@ class Desks:
 
     def __post_init__(self) -> None:
         self.document, helpers = self.way.document, self.way.helpers
-        self.desks = [each.releases for each in helpers]
+        self.pipelines = [each.releases for each in helpers]
         self.sessions = [each.sessions for each in helpers]
         self.held = [each.datasets[DIGEST] for each in helpers]
         """The first dataset, at every helper."""
@@ -80,7 +80,9 @@ class Desks:
         self.bodies = []
         self.request = self.asking(network, sampling, steps, noise, number)
         body = self.request.encode()
-        receipts = [desk.open_session(self.document.origin, body, self.request) for desk in self.desks]
+        receipts = [
+            pipeline.open_session(self.document.origin, body, self.request) for pipeline in self.pipelines
+        ]
         opened = receipts[0].claimed()
         assert isinstance(opened, OpenedReceipt)
         self.opened = opened
@@ -105,7 +107,9 @@ class Desks:
         """What the ad server gets of the next step from each helper by itself."""
         number = len(self.bodies)
         self.bodies.append(body)
-        return [desk.step(self.document.origin, self._session, number, body) for desk in self.desks]
+        return [
+            pipeline.step(self.document.origin, self._session, number, body) for pipeline in self.pipelines
+        ]
 
     def step(self, quantised: Quantised) -> np.ndarray:
         """What the ad server gets: the noisy sum, in reals."""
@@ -127,7 +131,7 @@ class Desks:
         for number, body in enumerate(self.bodies):
             question = self._question(number)
             (column,) = question.columns
-            prepared = self.desks[helper].session(self.document.origin, self._session)
+            prepared = self.pipelines[helper].session(self.document.origin, self._session)
             with self.way.helpers[helper].database.read() as connection:
                 stored = session_rows.find(connection, self.document.origin, self._session).seed
             assert stored is not None
@@ -143,7 +147,7 @@ class Desks:
     def drawn(self) -> np.ndarray:
         """Who of the first dataset was in each batch so far: helpers know."""
         found = np.zeros((len(self.bodies), self.held[0].size(TAG)), bool)
-        prepared = self.desks[0].session(self.document.origin, self._session)
+        prepared = self.pipelines[0].session(self.document.origin, self._session)
         for number in range(len(self.bodies)):
             work = prepared.batches.work(number)
             found[number, work.rows[0][work.counted[: len(work.rows[0])]]] = True
@@ -155,14 +159,14 @@ class Desks:
         return bytes.fromhex(self.request.id)
 
     def _question(self, number: int) -> GradientQuery:
-        prepared = self.desks[0].session(self.document.origin, self._session)
+        prepared = self.pipelines[0].session(self.document.origin, self._session)
         question = prepared.steps.at(self.bodies[number], b"")
         assert isinstance(question, GradientQuery)
         return question
 
 
 @contextmanager
-def desks(
+def helpers_in_memory(
     folder: Path,
     made: Document,
     rows: np.ndarray,
@@ -187,6 +191,6 @@ def desks(
         bounds = [0, *ends, len(rows)]
         digests = [bytes([DIGEST[0] + place]) * 32 for place in range(len(bounds) - 1)]
         for digest, both in zip(digests, pairwise(bounds), strict=True):
-            cut = [{TAG: each.taken(np.arange(*both))} for each in whole]
+            cut = [{TAG: each.select_rows(np.arange(*both))} for each in whole]
             way.hold(digest.hex(), Purpose.TRAIN, cut, digest, SEED)
-        yield Desks(way, folder, digests)
+        yield HelpersInMemory(way, folder, digests)

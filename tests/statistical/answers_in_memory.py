@@ -1,4 +1,4 @@
-"""Attacks on answers that need no process: two helpers' desks in memory, with ledgers of their own.
+"""Attacks on answers that need no process: two helpers' pipelines in memory, with ledgers of their own.
 
 All seeds are fixed. Each returns what it found; `test_answers` judges it.
 """
@@ -33,9 +33,9 @@ from maskedlark.release.messages import SessionRequest
 from maskedlark.release.release import Release
 from maskedlark.wire.steps import Ranges
 from maskedlark.workflow import Workflow
-from tests.statistical import training_desks
-from tests.statistical.answer_attacks import Found, judged
-from tests.statistical.training_desks import DIGEST, Desks, desks, document
+from tests.statistical import training_in_memory
+from tests.statistical.answer_attacks import AttackResult, judged
+from tests.statistical.training_in_memory import DIGEST, HelpersInMemory, document, helpers_in_memory
 from tests.unit.ledger import ledgers
 from tests.unit.parameters import cases
 
@@ -55,10 +55,12 @@ def body(features: int, exponent: int = 0) -> bytes:
 
 
 @contextmanager
-def world(folder: Path, count: int = COUNT, k: int = 1, ends: tuple[int, ...] = ()) -> Iterator[Desks]:
+def world(
+    folder: Path, count: int = COUNT, k: int = 1, ends: tuple[int, ...] = ()
+) -> Iterator[HelpersInMemory]:
     coins = FixedRandomness(b"coins").below(2, count)
     made, rows = document(count, BOUND, k), canaries.features(count)
-    with desks(folder, made, rows, coins, FixedRandomness(b"shares"), ends) as found:
+    with helpers_in_memory(folder, made, rows, coins, FixedRandomness(b"shares"), ends) as found:
         yield found
 
 
@@ -67,23 +69,23 @@ def coins_of(count: int) -> np.ndarray:
     return found
 
 
-def ran(here: Desks, count: int, steps: int, number: int = 0) -> np.ndarray:
+def ran(here: HelpersInMemory, count: int, steps: int, number: int = 0) -> np.ndarray:
     """The answers of a session: (steps, helpers, count)."""
     here.begin(network(count), POISSON, steps, 1.0, number)
     return np.array([here.answers(body(count)) for _ in range(steps)])
 
 
-def below_k(folder: Path) -> Found:
+def below_k(folder: Path) -> AttackResult:
     """Whether a batch was below k: then one helper's answer is noise alone, in every number."""
     count, k, steps = 60, 12, 200
     with world(folder, count, k) as here:
         seen = ran(here, count, steps)
         truth = here.drawn().sum(axis=1) < k
     guesses = np.logical_not(answers.is_large(seen[:, 0], TAIL).any(axis=1))
-    return Found(answers.guessed(guesses, truth, answers.base_rate(truth)))
+    return AttackResult(answers.guessed(guesses, truth, answers.base_rate(truth)))
 
 
-def repeated_sessions(folder: Path, steps: int = 20) -> Found:
+def repeated_sessions(folder: Path, steps: int = 20) -> AttackResult:
     """Two sessions with the same weights: answers apart, and what changed from the first to the second."""
     with world(folder) as here:
         seen, drawn = [], []
@@ -93,7 +95,7 @@ def repeated_sessions(folder: Path, steps: int = 20) -> Found:
     traces = [np.concatenate(each) for each in zip(*map(answers.traces, seen), strict=True)]
     since = [field.subtract(*(each[:, place] for each in seen)) for place in (0, 1)]
     traces += [np.concatenate([each, each]) for each in since]
-    return Found(answers.membership(traces, np.concatenate(drawn), RATE, TAIL))
+    return AttackResult(answers.guess_membership(traces, np.concatenate(drawn), RATE, TAIL))
 
 
 @dataclass(frozen=True)
@@ -133,21 +135,21 @@ def differing(folder: Path, change: str) -> float:
             "version": lambda: same,
         }[change]()
         if change == "version":
-            here.desks[1] = _restarted(here, 1, Newer())
+            here.pipelines[1] = _restarted(here, 1, Newer())
         shares = [_ask(here, place, asked) for place, asked in enumerate((same, other))]
     return float(1 - answers.is_large(sharing.combine(shares), 4 * TAIL).mean())
 
 
-def _restarted(here: Desks, place: int, function: Gradient | None = None) -> Release:
+def _restarted(here: HelpersInMemory, place: int, function: Gradient | None = None) -> Release:
     helper = here.way.helpers[place]
     helper.start({"gradient": function or Gradient()})
     return helper.releases
 
 
-def _ask(here: Desks, place: int, asked: Asked, step: int = 0) -> FieldArray:
-    origin, desk = here.document.origin, here.desks[place]
-    desk.open_session(origin, asked.request.encode(), asked.request)
-    return desk.step(origin, bytes.fromhex(asked.request.id), step, asked.body, asked.chosen)
+def _ask(here: HelpersInMemory, place: int, asked: Asked, step: int = 0) -> FieldArray:
+    origin, pipeline = here.document.origin, here.pipelines[place]
+    pipeline.open_session(origin, asked.request.encode(), asked.request)
+    return pipeline.step(origin, bytes.fromhex(asked.request.id), step, asked.body, asked.chosen)
 
 
 @dataclass(frozen=True)
@@ -190,10 +192,10 @@ def work(folder: Path, steps: int = 200, repeated: int = 1) -> Work:
     return Work(_learned(seen, truth), again, _learned([bins], truth))
 
 
-def _times(here: Desks, number: int, repeated: int) -> Iterator[float]:
+def _times(here: HelpersInMemory, number: int, repeated: int) -> Iterator[float]:
     for _ in range(repeated):
         start = time.perf_counter()
-        _answer(here, here.desks[0], number)
+        _answer(here, here.pipelines[0], number)
         yield time.perf_counter() - start
 
 
@@ -215,11 +217,11 @@ def interrupted(folder: Path, cut: bool) -> list[bytes]:
             if cut:
                 patch.setattr(exact.Engine, "share", _end)
             with pytest.raises(PowerCut) if cut else nullcontext():
-                _answer(here, here.desks[0], 1)
+                _answer(here, here.pipelines[0], 1)
         with pytest.raises(StepTaken):
-            _answer(here, here.desks[0], 1, body(COUNT, exponent=1))
+            _answer(here, here.pipelines[0], 1, body(COUNT, exponent=1))
         restarted = [_restarted(here, 0) for _ in range(2)]
-        return [_answer(here, desk, 1).tobytes() for desk in restarted]
+        return [_answer(here, pipeline, 1).tobytes() for pipeline in restarted]
 
 
 class PowerCut(Exception):
@@ -230,7 +232,7 @@ def _end(*_: object) -> FieldArray:
     raise PowerCut
 
 
-def put_back(folder: Path, copies: int = 8) -> Found:
+def put_back(folder: Path, copies: int = 8) -> AttackResult:
     """Helper 1's database and anchor are put back, again and again: each time it draws noise of its own.
 
     Labels are guessed from the mean of all sums. Helper 0's noise is in each of them, and covers them.
@@ -242,36 +244,36 @@ def put_back(folder: Path, copies: int = 8) -> Found:
         drawn, opened = here.drawn(), here.opened
     assert opened is not None
     assert opened.session_charge is not None
-    course, unit = opened.session_charge, _unit(here)
+    charge, unit = opened.session_charge, _unit(here)
     sums = np.mean([field.to_signed(field.add(first, each)) for each in seen], axis=0) / unit
-    members = answers.membership(answers.traces(np.stack(seen, axis=1)), drawn, RATE, TAIL)
+    members = answers.guess_membership(answers.traces(np.stack(seen, axis=1)), drawn, RATE, TAIL)
     scores = canaries.without_batches(-sums, RATE, (1 + 1 / copies) ** 0.5)
-    return judged(coins_of(count), scores, members, course)
+    return judged(coins_of(count), scores, members, charge)
 
 
-def _unit(here: Desks) -> float:
+def _unit(here: HelpersInMemory) -> float:
     """The sensitivity, as answers have it."""
     (column,) = here._question(0).columns
     return column.sensitivity.l2
 
 
-def _of_copy(here: Desks, number: int, steps: int, count: int) -> FieldArray:
+def _of_copy(here: HelpersInMemory, number: int, steps: int, count: int) -> FieldArray:
     """Of helper 1 as it was before the session: it has frozen the dataset, and nothing else."""
     noise = [FixedRandomness(f"noise of copy {number}".encode())] * 2
     clock, rng = FixedClock(ledgers.NOW), FixedRandomness(b"copy")
     with Workflow(here.document, cases.HELPER_KEYS[:2], clock, rng, noise=noise) as copy:
         held = [each.held for each in here.held]
-        copy.hold(DIGEST.hex(), Purpose.TRAIN, held, DIGEST, training_desks.SEED)
+        copy.hold(DIGEST.hex(), Purpose.TRAIN, held, DIGEST, training_in_memory.SEED)
         assert here.request is not None
-        desk = copy.helpers[1].releases
-        desk.open_session(here.document.origin, here.request.encode(), here.request)
-        return np.array([_answer(here, desk, step, body(count)) for step in range(steps)])
+        pipeline = copy.helpers[1].releases
+        pipeline.open_session(here.document.origin, here.request.encode(), here.request)
+        return np.array([_answer(here, pipeline, step, body(count)) for step in range(steps)])
 
 
-def _answer(here: Desks, desk: Release, number: int, sent: bytes | None = None) -> FieldArray:
+def _answer(here: HelpersInMemory, pipeline: Release, number: int, sent: bytes | None = None) -> FieldArray:
     assert here.request is not None
     session = bytes.fromhex(here.request.id)
-    return desk.step(here.document.origin, session, number, sent or body(COUNT))
+    return pipeline.step(here.document.origin, session, number, sent or body(COUNT))
 
 
 def learned_bits(folder: Path, steps: int = 20) -> dict[str, Advantage]:
