@@ -116,6 +116,14 @@ def count_begun(answers):
     return int(answers.read(length))
 
 
+def until_begun(connection, answers, number):
+    """Ask, on a connection that stays, until so many requests are held."""
+    begun = -1
+    while begun != number:
+        connection.sendall(request("/begun", headers=""))
+        begun = count_begun(answers)
+
+
 def test_where_all_are_worked_for_a_newcomer_is_told_and_nobody_is_cut(plain):
     with contextlib.ExitStack() as stack:
         held = []
@@ -124,10 +132,7 @@ def test_where_all_are_worked_for_a_newcomer_is_told_and_nobody_is_cut(plain):
             held[-1].sendall(request("/held"))
         last = stack.enter_context(plain.connect())
         answers = stack.enter_context(last.makefile("rb"))
-        begun = -1
-        while begun != PLACES - 1:
-            last.sendall(request("/begun", headers=""))
-            begun = count_begun(answers)
+        until_begun(last, answers, PLACES - 1)
         # With a first answer before it: once that is here, the second request was read too.
         last.sendall(request("/begun", headers="") + request("/held"))
         assert count_begun(answers) == PLACES - 1
@@ -241,7 +246,8 @@ def test_a_stop_closes_what_is_idle_waits_for_what_is_not_and_is_no_failure():
 def test_work_that_does_not_end_is_given_up():
     with served({"stop_within_s": 0}) as made, made.connect() as held, made.connect() as asking:
         held.sendall(request("/held"))
-        until_begun(asking, 1)
+        with asking.makefile("rb") as answers:
+            until_begun(asking, answers, 1)
         made.signal()
         code, said = made.end()
     assert code == 1
