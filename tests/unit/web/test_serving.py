@@ -107,7 +107,7 @@ def test_bodies_that_do_not_come_and_answers_that_are_not_read_shut_nobody_out(p
 
 
 def count_begun(answers):
-    """The next answer to /begun, whole: its head may come alone, and what is left of it is not the next one."""
+    """The number in the next answer to /begun, read whole: its head may come without it."""
     length = 0
     while (line := answers.readline()) != b"\r\n":
         assert line, "the connection was closed"
