@@ -9,9 +9,11 @@ from maskedlark.adserver import checking
 from maskedlark.adserver import datasets as selecting
 from maskedlark.adserver.dataset_store import DatasetState
 from maskedlark.adserver.errors import DatasetChanged, EmptyDataset, HelpersDiffer
+from maskedlark.adserver.remote_helper import RemoteHelper
 from maskedlark.ledger.errors import BadReceipt
 from maskedlark.release.errors import BadChecks
-from maskedlark.wire.datasets import CheckAnswer, pack
+from maskedlark.web.errors import AlreadyFrozen
+from maskedlark.wire.datasets import CheckAnswer, ChunkAnswer, pack
 from tests.unit.adserver.measuring import World, kill_after
 from tests.unit.web.service import NOW
 
@@ -82,6 +84,24 @@ def test_a_chunk_is_checked_once_and_messages_go_with_the_frozen_dataset(world):
     # The key alone comes again, whenever sending begins.
     assert [len(about_checks(helper)) for helper in world.helpers] == [count + 1 for count in before]
     assert {each.message for each in world.client._datasets.checks("monday", 0).values()} == {None}
+
+
+def test_what_another_client_froze_while_an_answer_was_stored_again_is_finished(world, monkeypatch):
+    """Found by two clients that sent one dataset at once: no helper checked it again, and it stayed so."""
+    kill_after(world, REQUESTS - 1)
+    store = world.client._datasets
+    for number in range(CHUNKS):
+        for helper, each in store.checks("monday", number).items():
+            answer = ChunkAnswer(parts=len(each.accepted), accepted=pack(each.accepted), refused={})
+            store.keep("monday", number, helper, answer, each.message)
+    assert store.unchecked("monday") == [*range(CHUNKS)]
+
+    def check(*_):
+        raise AlreadyFrozen("dataset 'monday' is frozen: its chunks are checked no more")
+
+    monkeypatch.setattr(RemoteHelper, "check", check)
+    world.client.send("monday")
+    check_frozen(world)
 
 
 def test_a_helper_that_finds_other_reports_valid_is_named_before_anything_is_frozen(world):
