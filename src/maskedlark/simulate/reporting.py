@@ -27,6 +27,7 @@ _SPOOL = "reports"
 _MOST = 1000
 """The most reports per batch."""
 _MANY = 5000
+_STOPPED = "stopped while it made or uploaded reports: the same again carries on"
 
 
 @dataclass(frozen=True)
@@ -44,16 +45,21 @@ class Reporting:
         """Upload and freeze. Idempotent: calling it again resumes."""
         purposes = self.cluster.document.purposes()
         missing = {DATASETS[each] for each in purposes} - {each.name for each in client.datasets()}
-        with bars(self.progress, transient=True) as progress, self._pool() as pool, self._making() as making:
-            # Another thread makes the reports of one purpose while those of the one before are sent.
-            made = {
-                each: making.submit(self._made, each, pool, progress)
-                for each in purposes
-                if DATASETS[each] in missing
-            }
+        with (
+            bars(self.progress, transient=True) as progress,
+            self._pool() as pool,
+            self._thread("making") as making,
+            self._thread("uploading") as uploading,
+        ):
+            # The reports of one purpose are made while those of the one before are uploaded, and sent.
+            uploaded = {}
+            for each in purposes:
+                if DATASETS[each] in missing:
+                    made = making.submit(self._made, each, pool, progress)
+                    uploaded[each] = uploading.submit(self._upload, made, progress)
             if pool is not None:
                 making.submit(pool.shutdown)  # After the last: its processes are not kept while that is sent.
-            frozen = {each: self._sent(client, each, made.get(each), progress) for each in purposes}
+            frozen = {each: self._sent(client, each, uploaded.get(each), progress) for each in purposes}
         shutil.rmtree(self.cluster.folder / _SPOOL, ignore_errors=True)
         return frozen
 
@@ -64,27 +70,33 @@ class Reporting:
         return processes(self.processes) if several else nullcontext()
 
     @contextmanager
-    def _making(self) -> Iterator[ThreadPoolExecutor]:
-        """The thread that makes reports. After an error it makes no more."""
-        with ThreadPoolExecutor(1, "reports") as making:
+    def _thread(self, name: str) -> Iterator[ThreadPoolExecutor]:
+        """A thread that makes or uploads reports. After an error it does no more of it."""
+        with ThreadPoolExecutor(1, name) as thread:
             try:
-                yield making
+                yield thread
             except BaseException:
                 self._stopped.set()
                 raise
 
     def _sent(
-        self, client: Client, purpose: Purpose, made: Future[list[Path]] | None, progress: Progress
+        self, client: Client, purpose: Purpose, uploaded: Future[None] | None, progress: Progress
     ) -> Dataset:
-        """A dataset, frozen at every helper: of these reports once they are made, or as it was selected."""
+        """A dataset, frozen at every helper: of these reports once they are there, or as it was selected."""
         name = DATASETS[purpose]
-        if made is not None:
-            bodies = made.result()
-            for sent, body in enumerate(bodies, start=1):
-                self.cluster.upload([uploads.decode_batch(body.read_bytes(), _MOST, 1 << 30)])
-                progress("the ad server takes reports", sent, len(bodies))
+        if uploaded is not None:
+            uploaded.result()
             self.cluster.select(client, {purpose: name})
         return self._frozen(client, name, progress)
+
+    def _upload(self, made: Future[list[Path]], progress: Progress) -> None:
+        """Upload the reports of a purpose, once all are made."""
+        bodies = made.result()
+        for sent, body in enumerate(bodies, start=1):
+            if self._stopped.is_set():
+                raise OtherSimulation(_STOPPED)
+            self.cluster.upload([uploads.decode_batch(body.read_bytes(), _MOST, 1 << 30)])
+            progress("the ad server takes reports", sent, len(bodies))
 
     def _made(self, purpose: Purpose, pool: Executor | None, progress: Progress) -> list[Path]:
         """The files with all reports of a purpose, made if there are none yet."""
@@ -97,7 +109,7 @@ class Reporting:
                 if self._stopped.is_set():
                     if pool is not None:
                         pool.shutdown(cancel_futures=True)  # Else all chunks are made first.
-                    raise OtherSimulation("stopped while it made reports: the same again begins anew")
+                    raise OtherSimulation(_STOPPED)
                 (part / f"{place:06}").write_bytes(uploads.encode_batch(batch))
                 progress("browsers make reports", min((place + 1) * CHUNK, self.users.size), self.users.size)
             part.rename(whole)  # Only a complete folder is sent, so that nobody reports twice.

@@ -130,6 +130,7 @@ def start(
         drop_unlabelled,
     )
     people = read_users(table, wanted, encoder)
+    del table  # It may be much larger than what is left of it.
     said = drafts.chosen(people.size, k, epsilon, fake_rate, delta, psi, centre)
     shown = sys.stderr.isatty() if progress is None else progress
     with ExitStack() as stack:
