@@ -79,10 +79,13 @@ def test_one_shard_gives_the_same_bytes_as_many(request, named, copied, expected
 
 
 @pytest.mark.parametrize("then", [pytest.param(each, marks=LONG) for each in ("local-2", "ray-2")])
-def test_another_engine_over_what_one_has_charged_gives_the_same_bytes(request, then, copied, expected):
+def test_another_engine_over_what_one_has_charged_gives_the_same_bytes(
+    request, then, copied, expected, tmp_path
+):
     """The answers that were kept are gone, so that every one is computed again from the stored seeds."""
-    engine_life.led(copied, compute(request, "serial"), until="close")
+    sealed = f"file://{tmp_path}/sealed"
+    engine_life.led(copied, compute(request, "serial", storage=sealed), until="close")
     shutil.rmtree(copied / "state" / "answers")
     for name in (*QUERIES, f"step-{STEPS - 1}"):
         (copied / "answers" / name).unlink()
-    assert engine_life.led(copied, compute(request, then)) == expected
+    assert engine_life.led(copied, compute(request, then, storage=sealed)) == expected

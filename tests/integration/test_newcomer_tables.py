@@ -160,7 +160,7 @@ def check_fitting(terminal: Terminal) -> None:
     assert "already fitted: nothing was charged" in terminal("fit", "run.toml").stdout
     plan = terminal("evaluate", "run.toml", "--plan").stdout
     assert re.search(r"expect AUC ± [\d.]+, log-loss ± [\d.]+, accuracy ± ", plan)
-    hopeless = terminal("evaluate", "run.toml", "--plan", "--epsilon", 0.00001).stdout
+    hopeless = terminal("evaluate", "run.toml", "--plan", "--epsilon", "0.000001").stdout
     assert "Nothing will come of it" in hopeless
     assert re.search(r"^AUC 0\.\d+ ± ", terminal("evaluate", "run.toml").stdout)
     assert "already evaluated: nothing was charged" in terminal("evaluate", "run.toml").stderr

@@ -76,7 +76,15 @@ def children(pid):
     """The processes that serve: those of a parent, without the one that only tracks resources."""
     lists = Path(f"/proc/{pid}/task").glob("*/children")
     found = [int(each) for one in lists for each in one.read_text().split()]
-    return [each for each in found if b"spawn_main" in Path(f"/proc/{each}/cmdline").read_bytes()]
+    return [each for each in found if b"spawn_main" in command(each)]
+
+
+def command(pid):
+    """What a process was started with; nothing if it has just ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return b""
 
 
 def kill_one(process, place):
