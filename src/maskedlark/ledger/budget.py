@@ -310,8 +310,9 @@ class Account:
 
     def _delta_left(self, stream: Stream, datasets: Iterable[bytes]) -> float:
         taken = (self._charged.get(_Place(stream, each), _Charged()).delta for each in datasets)
-        charged = max(taken, default=0.0)
-        return max(0.0, self.sessions_delta(stream) - charged)
+        shared = self.sessions_delta(stream)
+        left = shared - max(taken, default=0.0)
+        return left if left > _ROUNDING * shared else 0.0  # A rounding error is nothing to advise.
 
     def _delta_fits(self, entry: BudgetEntry) -> bool:
         if not isinstance(entry.charge, SessionCharge):

@@ -129,6 +129,21 @@ def test_where_no_session_can_be_opened_none_has_a_part_of_delta(own):
     assert isinstance(Account(without).refusal(session), DeltaExhausted)
 
 
+def test_a_delta_that_sessions_took_whole_leaves_nothing_but_rounding():
+    """Five sessions of 2e-6 leave 1.7e-21 of 1e-5 in floats: no session can be opened with that."""
+    both = {name: {"epsilon": EPSILON, "delta": 4e-5} for name in ("adserver", "coalition")}
+    account = Account(cases.make(k=1, budget={"epsilon": EPSILON, "delta": 5e-5}, training=both))
+    assert account.sessions_delta("clicks") == 1e-5
+    charge = SessionCharge("gaussian", 9.0, 1.0, 1, 1, 2e-6)
+    sessions = [BudgetEntry("clicks", (b"one",), charge, bytes([place])) for place in range(6)]
+    account.add(sessions[:5])
+    (clicks,) = [each for each in account.streams() if each.stream == "clicks"]
+    assert clicks.session_delta_left == 0
+    refusal = account.refusal(sessions[5])
+    assert refusal.facts()["left_delta"] == 0
+    assert "no session fits any more, with any delta" in str(refusal)
+
+
 def test_single_functions_have_no_steps():
     functions = Functions()
     assert {name for name in functions if isinstance(functions[name], Function)} <= SINGLE
