@@ -1,6 +1,7 @@
 """Run every edit against its tests, in copies of the tree: `scripts/mutants [words of a promise]`.
 
-An edit that no test notices is printed as ALIVE, and the exit code is 1.
+An edit that no test notices is printed as ALIVE, and the exit code is 1. So it is if one is BROKEN: with it
+pytest ran no test, as the code cannot be imported or a test has another name, and nothing was noticed.
 """
 
 import os
@@ -20,6 +21,10 @@ COPIED = ("src", "tests", "vectors", "benches", "pyproject.toml", "README.md")
 
 NOTHING = Mutant("nothing", "README.md", "", "", "")
 """No edit: then all tests of the chosen edits have to pass, or their failures mean nothing."""
+
+
+class NothingRan(Exception):
+    """Pytest ended before it ran its tests."""
 
 
 def noticed(mutant: Mutant) -> str:
@@ -44,33 +49,48 @@ def noticed(mutant: Mutant) -> str:
             text=True,
             check=False,
         )
-    failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
-    if done.returncode not in (0, 1):
-        return f"(pytest ended with {done.returncode})"
+    return failing(done.returncode, done.stdout)
+
+
+def failing(code: int, output: str) -> str:
+    """The first test that pytest says failed; an empty text if all passed."""
+    if code not in (0, 1):
+        raise NothingRan(f"pytest ended with {code}: no test noticed anything")
+    failed = [line for line in output.splitlines() if line.startswith(("FAILED", "ERROR"))]
     return failed[0].split(" - ")[0].split(" ", 1)[1] if failed else ""
+
+
+def outcome(mutant: Mutant) -> tuple[str, str]:
+    """A word for what came of an edit, and the test that noticed it or what is wrong with the table."""
+    try:
+        test = noticed(mutant)
+    except NothingRan as error:
+        return "BROKEN ", str(error)
+    return "noticed" if test else "ALIVE  ", test
 
 
 def main() -> None:
     """Every edit whose promise holds the words given, two at a time."""
     words = " ".join(sys.argv[1:])
     chosen = [mutant for mutant in MUTANTS if words in mutant.promise]
-    began, alive = time.monotonic(), 0
+    began, seen = time.monotonic(), 0
     tests = sorted({each for mutant in chosen for each in mutant.tests.split()})
     nothing = NOTHING._replace(tests=" ".join(tests))
     with ThreadPoolExecutor(2) as pool:
         # What passes without any edit takes longest: it begins first, beside the edits.
         unedited, results = (
-            pool.submit(noticed, nothing),
-            pool.map(noticed, chosen),
+            pool.submit(outcome, nothing),
+            pool.map(outcome, chosen),
         )
-        for mutant, test in zip(chosen, results, strict=True):
-            alive += not test
-            print(f"{'noticed' if test else 'ALIVE  '}  {mutant.promise}  [{test}]", flush=True)
-    if failing := unedited.result():
-        sys.exit(f"{failing} fails without any edit: mend it first")
+        for mutant, (word, test) in zip(chosen, results, strict=True):
+            seen += word == "noticed"
+            print(f"{word}  {mutant.promise}  [{test}]", flush=True)
+    word, test = unedited.result()
+    if word != "ALIVE  ":
+        sys.exit(f"without any edit: {test}. Mend it first")
     took = time.monotonic() - began
-    print(f"{len(chosen) - alive} of {len(chosen)} edits were noticed, in {took / 60:.0f} minutes")
-    sys.exit(alive > 0)
+    print(f"{seen} of {len(chosen)} edits were noticed, in {took / 60:.0f} minutes")
+    sys.exit(seen < len(chosen))
 
 
 if __name__ == "__main__":
