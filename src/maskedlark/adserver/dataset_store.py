@@ -8,7 +8,7 @@ and adding a dataset exclude each other by the name "datasets", so each sees wha
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
@@ -197,21 +197,36 @@ class Datasets:
     def keep(
         self, name: str, number: int, helper: str, answer: ChunkAnswer, checks: bytes | None = None
     ) -> None:
-        """Durably store a helper's answer to a chunk, and its check message; a later one replaces it."""
-        key = (name, number, helper)
-        row = (*key, answer.parts, answer.accepted, json.dumps(answer.refused), checks, None, None)
+        """Durably store a helper's answer to a chunk, and its check message.
+
+        One that accepts other parts replaces it. The same again changes nothing: another client may have
+        relayed the message already, and stored the verdict.
+        """
+        key, said = (name, number, helper), (answer.parts, answer.accepted)
+        row = (*key, *said, json.dumps(answer.refused), checks, None, None)
+        other = sa.tuple_(_ANSWERS.c.parts, _ANSWERS.c.accepted) != said
         with self._database.write() as connection:
-            connection.execute(sa.delete(_ANSWERS).where(sa.tuple_(*_ANSWERS.primary_key) == key))
+            connection.execute(sa.delete(_ANSWERS).where(sa.tuple_(*_ANSWERS.primary_key) == key, other))
             self._database.insert_new(connection, _ANSWERS, [row])
+
+    def forget(self, name: str, helper: str, numbers: Collection[int]) -> None:
+        """Remove a helper's answers to these chunks, with its verdicts: it has them no more."""
+        these = _ANSWERS.c.dataset == name, _ANSWERS.c.helper == helper, _ANSWERS.c.number.in_(numbers)
+        self._database.change(sa.delete(_ANSWERS).where(*these))
 
     def answered(self, name: str, helper: str) -> set[int]:
         """The chunks whose answer by this helper is stored."""
         query = sa.select(_ANSWERS.c.number).where(_ANSWERS.c.dataset == name, _ANSWERS.c.helper == helper)
         return {number for (number,) in self._database.rows(query)}
 
-    def answers(self, name: str) -> Iterator[tuple[int, str, ChunkAnswer]]:
-        """All helpers' answers, (number, helper, answer), chunk by chunk: once checked, of what is valid."""
+    def answers(self, name: str, checked: bool = False) -> Iterator[tuple[int, str, ChunkAnswer]]:
+        """All helpers' answers, (number, helper, answer), chunk by chunk: once checked, of what is valid.
+
+        With `checked`, none without the helper's verdict.
+        """
         query = sa.select(_ANSWERS).where(_ANSWERS.c.dataset == name).order_by(_ANSWERS.c.number)
+        if checked:
+            query = query.where(_ANSWERS.c.valid.is_not(None))
         with self._database.read() as connection:
             for row in connection.execute(query):
                 refused, accepted = json.loads(row.refused), row.accepted

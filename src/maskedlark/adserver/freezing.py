@@ -13,7 +13,7 @@ from operator import itemgetter
 import numpy as np
 
 from maskedlark.adserver.dataset_store import Dataset, DatasetState
-from maskedlark.adserver.errors import EmptyDataset, HelperAway, HelpersDiffer
+from maskedlark.adserver.errors import DatasetChanged, EmptyDataset, HelperAway, HelpersDiffer
 from maskedlark.adserver.heads import SortedHeads
 from maskedlark.adserver.receipt_store import ReceiptStore
 from maskedlark.adserver.remote_helper import RemoteHelper, at_once
@@ -83,10 +83,12 @@ def _heads(sending: Sending, accepted: Sequence[str]) -> SortedHeads:
 
 def _agreed(sending: Sending) -> Iterator[str]:
     """One bitmap per chunk: what all helpers accepted, and found valid if reports are checked."""
-    helpers = [helper.name for helper in sending.helpers]
-    for _, answers in groupby(sending.datasets.answers(sending.dataset.name), key=itemgetter(0)):
+    helpers, name = [helper.name for helper in sending.helpers], sending.dataset.name
+    stored = sending.datasets.answers(name, sending.document.checked)
+    for _, answers in groupby(stored, key=itemgetter(0)):
         said = {helper: answer for _, helper, answer in answers}
-        assert said.keys() >= set(helpers), "a dataset is frozen when every chunk was answered by everyone"
+        if not said.keys() >= set(helpers):
+            raise DatasetChanged(f"{name} was sent to a helper again by another client: do the same again")
         bitmaps = [wire.unpack(said[helper].accepted, said[helper].parts) for helper in helpers]
         yield wire.pack(np.logical_and.reduce(bitmaps))
 

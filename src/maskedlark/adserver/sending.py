@@ -93,8 +93,13 @@ class Sending:
     def _missing(self, helper: RemoteHelper, chunks: int) -> list[int]:
         """The chunks that the helper has not received, or whose answer is not stored here."""
         name, selection = self.dataset.name, self.dataset.selection
+        before = self.datasets.answered(name, helper.name)
         state = helper.open(name, selection.parameters, selection.purpose, self.dataset.attempt)
-        _check_state(helper, self.dataset, state)
+        check_state(helper, self.dataset, state)
+        if state.state == "open":
+            # A helper that was restored lacks its verdicts on these too. Read before it was asked, so that
+            # what another client has just sent is not among them.
+            self.datasets.forget(name, helper.name, before - set(state.chunks))
         kept = self.datasets.answered(name, helper.name)
         there = kept if state.state == "frozen" else kept & set(state.chunks)
         missing = [number for number in range(chunks) if number not in there]
@@ -143,7 +148,8 @@ class Sending:
                 self.progress(helper.name, self._sent[helper.name], self.dataset.reports)
 
 
-def _check_state(helper: RemoteHelper, dataset: Dataset, state: State) -> None:
+def check_state(helper: RemoteHelper, dataset: Dataset, state: State) -> None:
+    """The state of this dataset, which has not expired."""
     selection = dataset.selection
     same = (selection.parameters.hex(), selection.purpose.value, dataset.name, dataset.attempt.hex())
     if (state.parameters, state.purpose, state.name, state.attempt) != same:

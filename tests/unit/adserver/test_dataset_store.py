@@ -7,7 +7,7 @@ from maskedlark.adserver.errors import DatasetChanged, NameTaken, Overlapping
 from maskedlark.adserver.report_store import ChunkStart, Selection
 from maskedlark.core.purpose import Purpose
 from maskedlark.storage.engine import open_database
-from maskedlark.wire.datasets import ChunkAnswer
+from maskedlark.wire.datasets import CheckAnswer, ChunkAnswer
 from tests.unit.adserver.stored import DIGEST
 
 MARKS = [ChunkStart(10, b"", 8), ChunkStart(10, b"i" * 16, 8), ChunkStart(12, b"j" * 16, 3)]
@@ -130,6 +130,33 @@ def test_answers_are_kept_by_helper_and_chunk_and_the_last_counts(datasets):
     assert found == {(0, "helper-0"): "7f", (0, "helper-1"): "ff", (1, "helper-0"): "fe"}
     assert datasets.answered("monday", "helper-0") == {0, 1}
     assert datasets.refusals("monday") == {"helper-0": {"CannotOpen": 2}, "helper-1": {}}
+
+
+def test_the_same_answer_again_leaves_the_verdict_and_another_does_not(datasets):
+    """A second client that sends the same dataset stores what the first has stored, and had checked."""
+    datasets.add("monday", span(10, 20), MARKS)
+    datasets.keep("monday", 0, "helper-0", answer(), b"first")
+    datasets.keep("monday", 0, "helper-1", answer(), b"other")
+    datasets.check("monday", 0, "helper-0", CheckAnswer(valid="7f", invalid=1))
+    datasets.keep("monday", 0, "helper-0", answer(), b"again")
+    kept = datasets.checks("monday", 0)["helper-0"]
+    assert (kept.message, kept.is_checked, datasets.invalid("monday", "helper-0")) == (b"first", True, 1)
+    assert [said.accepted for *_, said in datasets.answers("monday", checked=True)] == ["7f"]
+    datasets.keep("monday", 0, "helper-0", answer("fe", CannotOpen=1), b"again")
+    kept = datasets.checks("monday", 0)["helper-0"]
+    assert (kept.message, kept.is_checked, datasets.invalid("monday", "helper-0")) == (b"again", False, None)
+    assert datasets.unchecked("monday") == [0]
+
+
+def test_answers_to_chunks_that_a_helper_lost_are_forgotten(datasets):
+    datasets.add("monday", span(10, 20), MARKS)
+    for number in range(3):
+        datasets.keep("monday", number, "helper-0", answer())
+    datasets.keep("monday", 1, "helper-1", answer())
+    datasets.forget("monday", "helper-0", {0, 1})
+    datasets.forget("monday", "helper-1", set())
+    assert datasets.answered("monday", "helper-0") == {2}
+    assert datasets.answered("monday", "helper-1") == {1}
 
 
 @pytest.mark.parametrize("state", [DatasetState.ABORTED, DatasetState.LOST, DatasetState.FROZEN])
