@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from maskedlark.adserver.errors import DatasetChanged, HelpersDiffer
 from maskedlark.adserver.remote_helper import RemoteHelper, at_once, few_at_once
-from maskedlark.adserver.sending import IN_FLIGHT, Sending
+from maskedlark.adserver.sending import IN_FLIGHT, Sending, check_state
 from maskedlark.release import check_messages
 from maskedlark.web.errors import AlreadyFrozen
 from maskedlark.wire.checks import encode_relay
@@ -56,8 +56,10 @@ def _relay(
     try:
         answer = helper.check(name, number, encode_relay(others), sending.dataset.attempt)
     except AlreadyFrozen:
-        # It was checked and frozen by another client, which may have stored its answer before this one did.
-        # What was frozen is compared by its digest.
+        # Another client has had it checked and frozen. What was frozen is compared by its digest.
+        check_state(helper, sending.dataset, state := helper.state(name))
+        if state.state != "frozen":
+            raise HelpersDiffer(f"{helper.name} says that {name} is frozen, and that it is open") from None
         answer = verdict
     if answer != verdict:
         raise HelpersDiffer(

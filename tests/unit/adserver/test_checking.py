@@ -5,15 +5,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from maskedlark.adserver import checking
+from maskedlark.adserver import checking, freezing
 from maskedlark.adserver import datasets as selecting
-from maskedlark.adserver.dataset_store import DatasetState
+from maskedlark.adserver.dataset_store import Datasets, DatasetState
 from maskedlark.adserver.errors import DatasetChanged, EmptyDataset, HelpersDiffer
 from maskedlark.adserver.remote_helper import RemoteHelper
 from maskedlark.ledger.errors import BadReceipt
 from maskedlark.release.errors import BadChecks
 from maskedlark.web.errors import AlreadyFrozen
-from maskedlark.wire.datasets import CheckAnswer, ChunkAnswer, pack
+from maskedlark.wire.datasets import CheckAnswer, pack
 from tests.unit.adserver.measuring import World, kill_after
 from tests.unit.web.service import NOW
 
@@ -86,20 +86,70 @@ def test_a_chunk_is_checked_once_and_messages_go_with_the_frozen_dataset(world):
     assert {each.message for each in world.client._datasets.checks("monday", 0).values()} == {None}
 
 
-def test_what_another_client_froze_while_an_answer_was_stored_again_is_finished(world, monkeypatch):
+def test_what_another_client_froze_before_its_verdicts_were_seen_is_finished(world, monkeypatch):
     """Found by two clients that sent one dataset at once: no helper checked it again, and it stayed so."""
     kill_after(world, REQUESTS - 1)
-    store = world.client._datasets
-    for number in range(CHUNKS):
-        for helper, each in store.checks("monday", number).items():
-            answer = ChunkAnswer(parts=len(each.accepted), accepted=pack(each.accepted), refused={})
-            store.keep("monday", number, helper, answer, each.message)
-    assert store.unchecked("monday") == [*range(CHUNKS)]
+    without_verdicts(world)
+    assert world.client._datasets.unchecked("monday") == [*range(CHUNKS)]
+    check = RemoteHelper.check
 
-    def check(*_):
+    def of_a_frozen_one(helper, *asked):
+        if world.helpers[helper.place].frozen:
+            raise AlreadyFrozen("dataset 'monday' is frozen: its chunks are checked no more")
+        return check(helper, *asked)
+
+    monkeypatch.setattr(RemoteHelper, "check", of_a_frozen_one)
+    assert [bool(helper.frozen) for helper in world.helpers] == [True, False]
+    world.client.send("monday")
+    check_frozen(world)
+
+
+def test_a_helper_that_only_says_that_it_is_frozen_is_named_before_anything_is(world, monkeypatch):
+    def lie(*_):
         raise AlreadyFrozen("dataset 'monday' is frozen: its chunks are checked no more")
 
-    monkeypatch.setattr(RemoteHelper, "check", check)
+    with monkeypatch.context() as patched:
+        patched.setattr(RemoteHelper, "check", lie)
+        with pytest.raises(HelpersDiffer, match=r"helper-\d says that monday is frozen, and that it is open"):
+            world.client.send("monday")
+    assert not any(helper.frozen for helper in world.helpers)
+    world.client.send("monday")
+    check_frozen(world)
+
+
+def without_verdicts(world):
+    with world.client._database.write() as connection:
+        connection.exec_driver_sql("UPDATE dataset_answers SET valid = NULL, invalid = NULL")
+
+
+def test_a_second_client_that_stores_the_same_answers_takes_no_verdict_away(world, monkeypatch):
+    first, second = (world.client._sending(world.client.datasets()[0]) for _ in range(2))
+    first.run()
+    checking.check(first)
+    # It asked before anything was there.
+    monkeypatch.setattr(Datasets, "answered", lambda *_: set())
+    second.run()
+    freezing.freeze(first, world.client._receipts)
+    check_frozen(world)
+
+
+def test_what_has_no_verdict_is_not_frozen(world):
+    sending = world.client._sending(world.client.datasets()[0])
+    sending.run()
+    checking.check(sending)
+    world.client._datasets.forget("monday", "helper-1", {1})
+    with pytest.raises(DatasetChanged, match="monday was sent to a helper again by another client"):
+        freezing.freeze(sending, world.client._receipts)
+    assert not any(helper.frozen for helper in world.helpers)
+    world.client.send("monday")
+    check_frozen(world)
+
+
+def test_a_helper_that_lost_chunks_checks_them_again(world):
+    kill_after(world, REQUESTS - 2)
+    helper = world.helpers[1]
+    assert not any(each.frozen for each in world.helpers)
+    del helper.chunks["monday"][1], helper.checked["monday"][1], helper.invalid["monday"][1]
     world.client.send("monday")
     check_frozen(world)
 
