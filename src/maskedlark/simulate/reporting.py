@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from maskedlark.adserver.client import Client
@@ -39,24 +39,25 @@ class Reporting:
     tag: str
     processes: int = 1
     progress: bool = False
-    _stopped: threading.Event = field(default_factory=threading.Event)
 
     def run(self, client: Client) -> dict[Purpose, Dataset]:
         """Upload and freeze. Idempotent: calling it again resumes."""
         purposes = self.cluster.document.purposes()
         missing = {DATASETS[each] for each in purposes} - {each.name for each in client.datasets()}
+        stopped = threading.Event()
         with (
-            bars(self.progress, transient=True) as progress,
+            bars(self.progress, transient=True) as shown,
             self._pool() as pool,
-            self._thread("making") as making,
-            self._thread("uploading") as uploading,
+            _thread("making", stopped) as making,
+            _thread("uploading", stopped) as uploading,
         ):
+            progress = _one_at_a_time(shown)
             # The reports of one purpose are made while those of the one before are uploaded, and sent.
             uploaded = {}
             for each in purposes:
                 if DATASETS[each] in missing:
-                    made = making.submit(self._made, each, pool, progress)
-                    uploaded[each] = uploading.submit(self._upload, made, progress)
+                    made = making.submit(self._made, each, pool, progress, stopped)
+                    uploaded[each] = uploading.submit(self._upload, made, progress, stopped)
             if pool is not None:
                 making.submit(pool.shutdown)  # After the last: its processes are not kept while that is sent.
             frozen = {each: self._sent(client, each, uploaded.get(each), progress) for each in purposes}
@@ -69,16 +70,6 @@ class Reporting:
         several = self.processes > 1 and self.users.size >= _MANY
         return processes(self.processes) if several else nullcontext()
 
-    @contextmanager
-    def _thread(self, name: str) -> Iterator[ThreadPoolExecutor]:
-        """A thread that makes or uploads reports. After an error it does no more of it."""
-        with ThreadPoolExecutor(1, name) as thread:
-            try:
-                yield thread
-            except BaseException:
-                self._stopped.set()
-                raise
-
     def _sent(
         self, client: Client, purpose: Purpose, uploaded: Future[None] | None, progress: Progress
     ) -> Dataset:
@@ -89,16 +80,18 @@ class Reporting:
             self.cluster.select(client, {purpose: name})
         return self._frozen(client, name, progress)
 
-    def _upload(self, made: Future[list[Path]], progress: Progress) -> None:
+    def _upload(self, made: Future[list[Path]], progress: Progress, stopped: threading.Event) -> None:
         """Upload the reports of a purpose, once all are made."""
         bodies = made.result()
         for sent, body in enumerate(bodies, start=1):
-            if self._stopped.is_set():
+            if stopped.is_set():
                 raise OtherSimulation(_STOPPED)
             self.cluster.upload([uploads.decode_batch(body.read_bytes(), _MOST, 1 << 30)])
             progress("the ad server takes reports", sent, len(bodies))
 
-    def _made(self, purpose: Purpose, pool: Executor | None, progress: Progress) -> list[Path]:
+    def _made(
+        self, purpose: Purpose, pool: Executor | None, progress: Progress, stopped: threading.Event
+    ) -> list[Path]:
         """The files with all reports of a purpose, made if there are none yet."""
         whole = self.cluster.folder / _SPOOL / purpose.value
         if not whole.exists():
@@ -106,7 +99,7 @@ class Reporting:
             shutil.rmtree(part, ignore_errors=True)
             part.mkdir(parents=True)
             for place, batch in enumerate(self._batches(purpose, pool)):
-                if self._stopped.is_set():
+                if stopped.is_set():
                     if pool is not None:
                         pool.shutdown(cancel_futures=True)  # Else all chunks are made first.
                     raise OtherSimulation(_STOPPED)
@@ -130,3 +123,25 @@ class Reporting:
         if dataset.state is not DatasetState.SELECTED:  # It cannot be queried.
             raise OtherSimulation(f"dataset {name} is {dataset.state}: give another folder")
         return client.send(name, progress)
+
+
+@contextmanager
+def _thread(name: str, stopped: threading.Event) -> Iterator[ThreadPoolExecutor]:
+    """A thread that makes or uploads reports. After an error it does no more of it."""
+    with ThreadPoolExecutor(1, name) as thread:
+        try:
+            yield thread
+        except BaseException:
+            stopped.set()
+            raise
+
+
+def _one_at_a_time(shown: Progress) -> Progress:
+    """Reports are made, uploaded and sent by a thread each."""
+    telling = threading.Lock()
+
+    def progress(what: str, done: int, of: int) -> None:
+        with telling:
+            shown(what, done, of)
+
+    return progress
