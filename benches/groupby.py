@@ -79,7 +79,7 @@ def _write(
     """A frozen dataset as freezing writes it, chunk after chunk; and the other helper's shares of it."""
     rng = SystemRandomness()
     files, heads = LocalFiles(folder), np.zeros((PARTS, HEAD_BYTES), np.uint8)
-    writer = RangeWriter(files, document.measure, sharding.ranges([], 0, 1))
+    writer = RangeWriter(files, document.measure, sharding.ranges([], 0, 1, rng))
     secrets = np.stack([np.ones(RECORDS, np.int64), *clear.values()], axis=1)
     mask = rng.below(field.P, secrets.size).reshape(secrets.shape)
     shares, names = field.subtract(secrets, mask), _names()

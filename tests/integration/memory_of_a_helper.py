@@ -96,7 +96,7 @@ def main(folder: Path, records: int, shard_bytes: int, held_bytes: int) -> None:
     target.make()
     agreed, made = chunks(files, records), list[Merged]()
     frozen = taken(
-        lambda: made.append(merge(engine, files, target, document, Purpose.TRAIN, agreed, shard_bytes))
+        lambda: made.append(merge(engine, files, target, document, Purpose.TRAIN, agreed, shard_bytes, rng))
     )
     dataset = FrozenDataset(bytes(32), document, Purpose.TRAIN, 1 << 40, target, made[0].contents)
     shards = dataset.shards(TAG)

@@ -30,6 +30,7 @@ from maskedlark.helper.tables import (
 )
 from maskedlark.ledger.ledger import Ledger
 from maskedlark.parameters.document import Document
+from maskedlark.randomness import Randomness
 from maskedlark.web.errors import AlreadyFrozen, DatasetConflict, DatasetLost, UnknownChunk, UnknownDataset
 from maskedlark.wire.datasets import ChunkAnswer, FreezeRequest, Frozen, State
 from maskedlark.wire.hpke import OpeningKey
@@ -49,11 +50,12 @@ class Datasets:
         check_keys: CheckKeys,
         engine: Engine,
         shard_bytes: int,
+        rng: Randomness,
     ) -> None:
         self._context, self._engine = context, engine
         self._ingest = ChunkIngest(context, keys, check_keys.of, engine)
         self.checks = ChunkChecks(context, check_keys)
-        self._freezer = Freezer(context, ledger, engine, shard_bytes)
+        self._freezer = Freezer(context, ledger, engine, shard_bytes, rng)
         self._loaded: dict[tuple[str, bytes], FrozenDataset] = {}
         self._must_tell_workers = False
 

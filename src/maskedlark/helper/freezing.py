@@ -28,6 +28,7 @@ from maskedlark.helper.tables import CHUNKS, DATASETS, FROZEN, OPEN, ChunkRow, D
 from maskedlark.ledger import receipt
 from maskedlark.ledger.ledger import Ledger
 from maskedlark.parameters.document import Document
+from maskedlark.randomness import Randomness
 from maskedlark.release.under_way import UNDER_WAY
 from maskedlark.storage.errors import LockHeld, StorageUnavailable
 from maskedlark.web.errors import (
@@ -145,6 +146,7 @@ def merge(
     purpose: Purpose,
     agreed: Sequence[AgreedChunk],
     shard_bytes: int,
+    rng: Randomness,
 ) -> Merged:
     """Durably write the columns by report id, in shards. `target` is a new, empty folder."""
     declared = document.measure if purpose is Purpose.AGGREGATE else document.declared_models
@@ -152,7 +154,7 @@ def merge(
     records = sum(each.records for each in chunks)
     shards = max(1, -(-records * sharding.row_bytes(declared) // shard_bytes))
     ids = (chunk_file.read_ids(source, each.file, each.kept) for each in chunks)
-    writer = RangeWriter(target, declared, sharding.ranges(ids, records, shards))
+    writer = RangeWriter(target, declared, sharding.ranges(ids, records, shards, rng))
     with UNDER_WAY.counted("freeze: deal out", len(chunks)) as progress:
         for done, each in enumerate(chunks, 1):
             writer.append(chunk_file.read(source, each.file, each.kept, document.declared_models))
@@ -176,8 +178,11 @@ def merge(
 class Freezer:
     """Freezes one dataset at a time, whichever process does: each reads and writes all of a dataset."""
 
-    def __init__(self, context: DatasetContext, ledger: Ledger, engine: Engine, shard_bytes: int) -> None:
-        self._context, self._ledger, self._engine, self._shard_bytes = context, ledger, engine, shard_bytes
+    def __init__(
+        self, context: DatasetContext, ledger: Ledger, engine: Engine, shard_bytes: int, rng: Randomness
+    ) -> None:
+        self._context, self._ledger, self._engine = context, ledger, engine
+        self._cut = shard_bytes, rng
 
     def freeze(self, origin: str, name: str, wanted: FreezeRequest, attempt: bytes) -> Frozen:
         """Freeze what all helpers accepted. The same request gets the same answer."""
@@ -214,7 +219,7 @@ class Freezer:
             with ExitStack() as undo:
                 target.make()
                 undo.callback(target.remove_all)
-                merged = merge(self._engine, files, target, document, purpose, agreed, self._shard_bytes)
+                merged = merge(self._engine, files, target, document, purpose, agreed, *self._cut)
                 if wanted.digest not in (None, merged.digest.hex()):
                     raise FreezeMismatch("this helper computes another digest: nothing was frozen")
                 check_size(merged.contents, document)

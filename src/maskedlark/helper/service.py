@@ -75,8 +75,8 @@ class Service:
         context.check_workers(self.engine)
         sealing = self._opening_keys, self._sealing_keys
         self.check_keys = CheckKeys(self.database, self.ledger, self.keyring, *sealing, clock)
-        opening = self._opening_keys, self.check_keys
-        self.datasets = Datasets(context, self.ledger, *opening, self.engine, config.compute.shard_bytes)
+        opening, cut = (self._opening_keys, self.check_keys), (config.compute.shard_bytes, rng)
+        self.datasets = Datasets(context, self.ledger, *opening, self.engine, *cut)
         service, key = config.parameter_service, config.service_key_public
         self.parameters = stack.enter_context(
             ParameterClient(service, key, config.parameters_folder, clock, config.pinned, http=http)

@@ -2,8 +2,8 @@
 
 The memory that this takes does not grow with the dataset, but for the distinct entries of its keys. Records
 are first dealt out to ranges, in pieces that are written whenever enough are held; then every range is read,
-sorted and written by itself, wherever there is a worker. Browsers choose ids, so the ranges are quantiles of
-a sample of the ids, not parts of equal width.
+sorted and written by itself, wherever there is a worker. Browsers choose ids, and the ad server their order,
+so the ranges are quantiles of a random sample of the ids, not parts of equal width.
 """
 
 import json
@@ -24,6 +24,7 @@ from maskedlark.helper.chunk_file import KeptRecords
 from maskedlark.helper.columns import ENTRIES, IDS, Contents, ShardContents, Stored
 from maskedlark.helper.dataset_files import DatasetFiles
 from maskedlark.helper.id_runs import Names, names
+from maskedlark.randomness import Randomness
 from maskedlark.wire.report import HEAD_BYTES
 
 HELD_BYTES = 128 << 20
@@ -41,14 +42,22 @@ def row_bytes(declared: Declared) -> int:
     return max((sum(column.row_bytes for column in each.values()) for each in tables), default=1)
 
 
-def ranges(ids: Iterable[ByteRows], records: int, shards: int) -> Names:
-    """The first id of every range but the first, so that ranges have about as many records each."""
+def ranges(ids: Iterable[ByteRows], records: int, shards: int, rng: Randomness) -> Names:
+    """The first id of every range but the first, so that ranges have about as many records each.
+
+    A range has twice its share with a probability below 2^-28, in whatever order ids come: then at most 64 of
+    its records would be sampled, where 128 are expected. Freezing that is done again may cut elsewhere.
+    """
     if shards == 1:
         return names(np.empty((0, ID_BYTES), np.uint8))
     every = max(1, records // max(SAMPLED, 64 * shards))
+    # One of every so many, at a place that nobody else knows.
+    places = np.arange(0, records - every + 1, every)
+    places += rng.below(every, len(places))
     sampled, seen = [], 0
     for some in ids:
-        sampled.append(some[-seen % every :: every])
+        low, high = np.searchsorted(places, (seen, seen + len(some)))
+        sampled.append(some[places[low:high] - seen])
         seen += len(some)
     sample = np.sort(names(np.concatenate(sampled)))
     return np.unique(sample[np.arange(1, shards) * len(sample) // shards])

@@ -92,7 +92,7 @@ def helper(
     context = DatasetContext(folder / "columns", database, f"helper-{place}", clock)
     check_keys = CheckKeys(database, ledger, Signer(place), lambda: keys, _sealing, clock)
     engine = open_engine(ComputeSettings(workers=workers), "helper-0")
-    made = Sent(context, ledger, lambda: keys, check_keys, engine, shard_bytes)
+    made = Sent(context, ledger, lambda: keys, check_keys, engine, shard_bytes, SystemRandomness())
     try:
         yield Helper(made, ledger, clock)
     finally:

@@ -24,7 +24,7 @@ from maskedlark.helper.errors import DamagedDataset, UnreadableStorage
 from maskedlark.helper.id_runs import names
 from maskedlark.helper.ingest import SentChunk, open_chunk
 from maskedlark.helper.sharding import Range, RangeWriter, Sorting, sort_range
-from maskedlark.randomness import SystemRandomness
+from maskedlark.randomness import FixedRandomness, SystemRandomness
 from maskedlark.storage.errors import StorageUnavailable
 from maskedlark.wire import batch
 from maskedlark.wire.acceptance import Terms
@@ -70,7 +70,7 @@ def cut(
 ) -> Contents:
     """A dataset in about this many shards. `often`: pieces are written after every chunk."""
     ids = [each.heads[:, :ID_BYTES] for each in pieces]
-    writer = RangeWriter(files, declared, sharding.ranges(ids, sum(map(len, ids)), shards))
+    writer = RangeWriter(files, declared, sharding.ranges(ids, sum(map(len, ids)), shards, RNG))
     for each in pieces:
         writer.append(each)
         if often:
@@ -148,11 +148,22 @@ def test_ranges_have_about_as_many_records_each():
     """Also where nearly all ids begin alike."""
     ids = sharing.random_rows(200_000, ID_BYTES, RNG).copy()
     ids[:190_000, :8] = 3
-    starts = sharding.ranges([ids[:50_000], ids[50_000:]], len(ids), 16)
+    starts = sharding.ranges([ids[:50_000], ids[50_000:]], len(ids), 16, FixedRandomness(b"cuts"))
     sizes = np.bincount(np.searchsorted(starts, names(ids), side="right"), minlength=16)
     assert len(starts) == 15
     assert sizes.min() > 0.8 * len(ids) / 16
     assert sizes.max() < 1.2 * len(ids) / 16
+
+
+def test_no_order_of_ids_makes_one_range_hold_nearly_all(monkeypatch):
+    """The ad server orders reports: here all ids but every 195th, spread as if they were all, come first."""
+    monkeypatch.setattr(sharding, "SAMPLED", 1 << 10)
+    ids = sharing.random_rows(200_000, ID_BYTES, RNG).copy()
+    ids[:, 0] = 0
+    ids[::195, 0] = 1
+    starts = sharding.ranges([ids[:50_001], ids[50_001:]], len(ids), 16, FixedRandomness(b"cuts"))
+    sizes = np.bincount(np.searchsorted(starts, names(ids), side="right"), minlength=16)
+    assert sizes.max() < 2 * len(ids) / 16
 
 
 def test_numbers_come_before_texts(tmp_path):
