@@ -13,6 +13,7 @@ from sklearn.metrics import log_loss, roc_auc_score
 from typer.testing import CliRunner
 
 from experiments import memory
+from experiments.data import Split
 from maskedlark import cli, simulate
 from maskedlark.exact.clip import Clip, Norm
 from maskedlark.features import Encoder
@@ -145,7 +146,7 @@ def test_the_drafted_psi_leaves_the_mean_prediction_and_one_does_not(rows, colum
     truth = np.array(people.pop(LABEL))
     features = Encoder.fit(people).encode(people)
     drafted = drafts.row_length(features)
-    data, off = memory.Split(features, truth, features, truth), {}
+    data, off = Split(features, truth, features, truth), {}
     for psi in (drafted, 1.0):
         clip, lr = Clip(psi, Norm.L2, 20, 0), 8 / drafted**2
         run = memory.Run((features.shape[1], 1), clip, rows, 150, lr, seed=0, shuffled=True, momentum=0.9)
