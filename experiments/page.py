@@ -34,6 +34,9 @@ constant a dataset comes from their curves (MNIST: a learning rate of 2.5e-5 tim
 from six bounds and 17 values of ε; WBCD: batches of 100, since 50 and 500 miss). So were the scale of noise
 on features, and the units that these are in. All are the same for every point of a series; nothing is fitted
 point by point.
+
+Each CSV names the commit that made a row. Runs "on the way to 41c362b08a2c" were made by versions that are in
+the history as that one commit alone, which holds their code and added their rows.
 """
 _QUICK = """
 **This is a quick look (`--quick`): one seed, few points, fewer rows. It shows that everything runs, and

@@ -1,6 +1,8 @@
 """What the documents name exists: files, folders, tests, mutants, commands and linked pages."""
 
+import csv
 import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,8 @@ TESTS = {
 TREES = ("src", "tests", "benches", "vectors", "docs", "scripts", "deploy", "experiments")
 THEIRS = ("play/", "model.py", "public/")
 """Files that a reader makes: they are not in the tree."""
+RESULTS = ROOT / "docs" / "results"
+COMMIT = re.compile(r"\b(?=\w*\d)(?=\w*[a-f])[0-9a-f]{7,12}\b")
 PATH = re.compile(rf"(?:{'|'.join(TREES)})/[\w./*-]*|[\w./*-]+(?:\.(?:py|md|json|ipynb)|/)")
 
 
@@ -72,10 +76,35 @@ def test_links_lead_somewhere(page):
         assert not heading or heading in headings(there), target
 
 
+def test_the_readme_links_every_page():
+    linked = set(re.findall(r"\]\((docs/[^)#\s]+)", (ROOT / "README.md").read_text()))
+    pages = {page.relative_to(ROOT).as_posix() for page in (ROOT / "docs").rglob("*.md")}
+    assert not pages - linked
+
+
 def headings(page: Path) -> set[str]:
     """The anchors of a page, as renderers of Markdown make them."""
     titles = re.findall(r"^#+ (.*)$", prose(page), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def git(*words: str, given: str = "") -> str:
+    command = ["git", "-C", str(ROOT), *words]
+    return subprocess.run(command, input=given, capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="not a clone: there is no history")
+def test_commits_are_in_the_history():
+    """Those that made a figure: by them a reader finds the code that did."""
+    if git("rev-parse", "--is-shallow-repository").strip() == "true":
+        pytest.skip("a clone without its history")
+    texts = [prose(page) for page in (*PAGES, RESULTS / "README.md") if page.name != "SPEED.md"]
+    for path in RESULTS.glob("*.csv"):
+        texts += [row.get("commit") or "" for row in csv.DictReader(path.read_text().splitlines())]
+    named = {name for text in texts for name in COMMIT.findall(text)} - {"ed25519"}
+    assert named
+    said = git("cat-file", "--batch-check", given="\n".join(sorted(named))).splitlines()
+    assert not [line for line in said if line.split()[1] != "commit"]
 
 
 def claims() -> list[str]:
