@@ -3,6 +3,7 @@
 Real helpers over HTTP, without a socket; what the ad server or a helper does against them is done here.
 """
 
+import hashlib
 import shutil
 from unittest import mock
 
@@ -21,7 +22,7 @@ from maskedlark.helper.check_keys import CheckKeys
 from maskedlark.helper.recovery import RecoveryOptions, recover
 from maskedlark.ledger.errors import LedgerBehind
 from maskedlark.ledger.ledger import Ledger
-from maskedlark.ledger.receipt import FrozenReceipt, decode
+from maskedlark.ledger.receipt import Certificate, FrozenReceipt, certify, decode
 from maskedlark.randomness import FixedRandomness, SystemRandomness
 from maskedlark.release import check_messages, shared_seed
 from maskedlark.release.errors import BadCheckKey, BadChecks
@@ -30,6 +31,7 @@ from maskedlark.web.request_signature import NO_BODY_TYPE
 from maskedlark.wire import batch, columns, datasets
 from maskedlark.wire.checks import Checks, SignedChecks
 from maskedlark.wire.datasets import JSON_TYPE
+from maskedlark.wire.signatures import SigningKey
 from tests.integration.checking import Reports, numbers, rig
 from tests.unit.core.forging import meeting, point_of
 
@@ -147,6 +149,34 @@ def test_messages_of_another_dataset_prove_nothing_here(three):
         sending.freeze(three.helpers[0], everything)
     # Relayed as they are, they count: whoever relayed wrong ones has hurt nobody but itself.
     assert sending.relay(three.helpers[0], messages).valid == everything
+
+
+def test_a_message_of_an_aborted_attempt_counts_if_its_payload_is_the_same_and_fails_if_it_is_not(three):
+    """A replay: same ids, same helper, same key. No message names the attempt that it is of."""
+    reports, (first, second, third) = three.measured(COUNT), three.helpers
+    trial = three.sending(reports)
+    old = trial.sent()
+    trial.abort()
+    everything = datasets.pack(np.ones(COUNT, np.bool_))
+    same = three.sending(reports)
+    new = same.sent()
+    for mixed in (old, [new[0], old[1], new[2]]):
+        assert same.relay(first, mixed) == datasets.CheckAnswer(valid=everything, invalid=0)
+    assert [numbers(each) for each in new] == [numbers(each) for each in old]
+    same.abort()
+    # Helper 1 gets a payload that was sealed anew. Others take what it said of the true one; it does not.
+    anew = three.sending(Reports(sealed_anew(three, reports, 1), reports.secrets, reports.purpose))
+    other = anew.sent()
+    assert numbers(other[1]).keys() == numbers(old[1]).keys()
+    assert not set(numbers(other[1]).items()) & set(numbers(old[1]).items())
+    nothing = datasets.CheckAnswer(valid=datasets.pack(np.zeros(COUNT, np.bool_)), invalid=COUNT)
+    assert anew.relay(first, old) == datasets.CheckAnswer(valid=everything, invalid=0)
+    assert anew.relay(second, old) == nothing, "its own numbers are of what it holds"
+    assert anew.relay(third, other) == nothing
+    assert [numbers(anew.checks(each)) for each in three.helpers] == [numbers(each) for each in other]
+    assert [numbers(other[place]) for place in (0, 2)] == [numbers(old[place]) for place in (0, 2)]
+    with pytest.raises(NotAccepted, match="not valid"):
+        anew.freeze(second, everything)
 
 
 def test_other_records_for_another_helper_are_not_valid(three):
@@ -318,11 +348,11 @@ def test_chunks_wait_for_the_key_and_nobody_but_the_first_helper_makes_one(tmp_p
         assert sending.chunk(second).refused == {}
 
 
-def key_message(at, key, signer=None, recipients=None):
+def key_message(at, key, signer=None, signs=None):
     """A check key as the helper of a document makes it, whatever it is."""
     now, helpers = at.world.clock.now(), at.helpers
     sealing = {each.name: each.service.keyring.sealing_key(now) for each in helpers}
-    signs = (signer or helpers[0]).service.keyring.current(now)
+    signs = signs or (signer or helpers[0]).service.keyring.current(now)
     return shared_seed.make(key, at.document, None, sealing, signs, now).encode()
 
 
@@ -363,6 +393,38 @@ def test_a_second_key_would_give_a_second_point_and_is_refused(tmp_path):
     (tmp_path / "ours").mkdir()
     with rig(tmp_path / "ours", 2) as at, pytest.raises(BadCheckKey, match="another check key is pinned"):
         two_points(at)
+
+
+def posted(at):
+    """The attack of whoever makes a key up and is first: helper 1 checks at points that it knows.
+
+    The message claims to be the first helper's, and its key is certified by itself.
+    """
+    second, now, own = at.helpers[1], at.world.clock.now(), SigningKey(SystemRandomness().bytes(32))
+    claim = {"helper": at.helpers[0].name, "key": own.verifying.public.hex()}
+    certificate = certify(Certificate(**claim, not_before=now, not_after=now + 1), own)
+    path = f"/v2/check-keys/{at.document.digest.hex()}/message"
+    at.remote(second).post(path, key_message(at, b"k" * 32, signs=(own, certificate)), JSON_TYPE)
+    sending = at.sending(at.measured(COUNT))
+    sending.open()
+    sending.chunk(second)
+    return Checks.decode(SignedChecks.decode(sending.checks(second)).body).key_digest
+
+
+def test_a_key_that_anybody_posts_would_be_pinned_for_good_and_is_refused(tmp_path):
+    """Without the signature the attack wins: no message of the first helper brings its key back."""
+    (tmp_path / "naive").mkdir()
+    naive = mock.patch.object(shared_seed, "_verified", lambda signed, document, kind: signed.claimed())
+    with naive, rig(tmp_path / "naive", 2) as at:
+        assert posted(at) == hashlib.sha256(b"k" * 32).digest()
+        with pytest.raises(BadCheckKey, match="another check key is pinned"):
+            at.sending(at.measured(COUNT)).relay_key()
+    (tmp_path / "ours").mkdir()
+    with rig(tmp_path / "ours", 2) as at:
+        with pytest.raises(BadCheckKey, match="not signed by helper-0"):
+            posted(at)
+        sending = at.sending(at.measured(COUNT))
+        assert sending.relay(at.helpers[1], sending.sent()).valid == datasets.pack(np.ones(COUNT, np.bool_))
 
 
 @pytest.mark.parametrize("pinned", [False, True])

@@ -1069,6 +1069,22 @@ MUTANTS = (
         "tests/unit/helper/test_check_keys.py",
     ),
     Mutant(
+        "a check key: is the first helper's, not anybody's",
+        SOURCE + "release/shared_seed.py",
+        "        message, certificate = signed.certificate.opened(\n"
+        "            signed.claimed, signed.message, kind.label, signed.signature, identity, first.name\n"
+        "        )\n",
+        "        message, certificate = signed.claimed(), signed.certificate.claimed()\n",
+        "tests/unit/helper/test_check_keys.py",
+    ),
+    Mutant(
+        "a check key: the key that signed it is the first helper's",
+        SOURCE + "ledger/receipt.py",
+        "certificate = self.open(helper, identity)",
+        "certificate = self.claimed()",
+        "tests/integration/test_checking.py::test_a_key_that_anybody_posts_would_be_pinned_for_good_and_is_refused",
+    ),
+    Mutant(
         "a check key: its secret is the identity's",
         HELPER + "keyring.py",
         "if self.check is not None and self.check_signature is not None:",
@@ -1087,6 +1103,20 @@ MUTANTS = (
         SOURCE + "release/check_messages.py",
         "VerifyingKey(bytes.fromhex(certificate.key)).verify(LABEL, signed.body, signed.signature)",
         "pass",
+        "tests/unit/release/test_check_messages.py",
+    ),
+    Mutant(
+        "a check: the key that signed numbers is the helper's",
+        SOURCE + "release/check_messages.py",
+        ").open(helper.name, VerifyingKey(bytes.fromhex(helper.identity)))",
+        ").claimed()",
+        "tests/unit/release/test_check_messages.py",
+    ),
+    Mutant(
+        "a check: numbers count for their place and document alone",
+        SOURCE + "release/check_messages.py",
+        "if (checks.place, checks.origin, checks.parameters) != (place, document.origin, document.digest):",
+        "if False:",
         "tests/unit/release/test_check_messages.py",
     ),
     Mutant(
