@@ -99,6 +99,14 @@ class LabelSpace:
         """The labels as a set."""
         return frozenset(self.values)
 
+    @property
+    def rounding_variance(self) -> float:
+        """The most that `quantise` adds to a label's variance, by its two steps."""
+        if self.buckets is None:
+            return 0.0
+        step = (self.buckets.high - self.buckets.low) / self.buckets.count
+        return step**2 / 4 + (0.0 if step.is_integer() else 0.25)
+
     def __len__(self) -> int:
         return len(self.values)
 

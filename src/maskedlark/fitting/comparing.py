@@ -50,7 +50,7 @@ class Comparison:
     losses: Floats
     """The mean loss of a record: of classes the log-loss, else up to what labels alone add."""
     errors: Floats
-    """Standard errors by the helpers' noise, and by rows and records that differ."""
+    """Standard errors by the helpers' noise, by rows and records that differ, and by rounded labels."""
     difference_errors: Floats
     """(models, models): standard errors of differences, which share most of the noise."""
     answered: Answered
@@ -102,6 +102,7 @@ def compare(
         phi, weight, bias = _extended(models, rows, scores)
     drawn = first_noise(document, Moments.name, first.tag, noise, epsilon)
     held, rate = client.records(document, digests, first.tag), fake_rate(document, first.tag)
+    rounding = document.trained(first.tag).labels[first.label].space().rounding_variance
     phi = fitted_to_field(document, first.tag, first.label, phi, drawn, held)
     asked = arguments(first.tag, first.label, phi)
     answered: Answered = client.ask(Moments(), asked, datasets, noise, epsilon, reuse=True)
@@ -112,8 +113,8 @@ def compare(
     mismatch.warn(len(rows), held, records, stacklevel=2)
     numbers, clips = real_rows(phi, rows)
     counted = Rows(numbers, clips, records / len(rows))
-    found = _Compared(fitted.family, phi, counted, scores, linear.reshape(len(models), -1, phi.width), rate)
-    return found.by(answered)
+    linear = linear.reshape(len(models), -1, phi.width)
+    return _Compared(fitted.family, phi, counted, scores, linear, rate, rounding).by(answered)
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,6 +129,8 @@ class _Compared:
     linear: Floats
     """(models, outputs, width): Σ z t of a model from the moments."""
     fake_rate: float
+    rounding: float = 0.0
+    """The most that browsers' rounding adds to a label's variance."""
 
     def by(self, answered: Answered) -> Comparison:
         """With what helpers answered."""
@@ -140,7 +143,9 @@ class _Compared:
         told, total = (self.linear * moments).sum(axis=(1, 2)), self.rows.weights.sum()
         free = np.stack([self.family.value(each) for each in self._scores], axis=1)
         losses = (self.rows.weights @ free - told) / total
-        parts = self._noise(deviation / total), self._counted(told / total), self._chance(free - losses)
+        parts = [self._noise(deviation / total), self._counted(told / total), self._chance(free - losses)]
+        if self.rounding:
+            parts.append(self.rows.rounding_root(self.scores, self.rounding) / total)
         root = np.concatenate(parts, axis=1)
         apart = np.linalg.norm(root[:, None] - root[None], axis=2)
         return Comparison(losses, np.linalg.norm(root, axis=1), apart, answered)
@@ -179,9 +184,8 @@ class _Compared:
         """By which of the rows the records are of; `above`: of every row and model, A(z) less the loss."""
         own, clips = len(above), self.rows.clips
         each = (above - self._known()) * (clips / clips.mean())[:, None]
-        values, vectors = np.linalg.eigh(np.atleast_2d(np.cov(each.T, bias=True)))
         share = np.sqrt(abs(1 / own - 1 / max(self._real, 1.0)))
-        root: Floats = vectors * np.sqrt(np.maximum(values, 0)) * share
+        root: Floats = glm.root(np.atleast_2d(np.cov(each.T, bias=True))) * share
         return root
 
 

@@ -34,6 +34,8 @@ class Assumed:
     dispersion: float = 1.0
     rate: float = 0.5
     """The mean of a binary label."""
+    rounding: float = 0.0
+    """The most that browsers' rounding adds to a label's variance."""
 
 
 class Reference:
@@ -96,13 +98,17 @@ class Experiment:
 
     @cached_property
     def error_root(self) -> Floats:
-        """A root of the covariance of φ's coefficients by noise, rows (any, width), under a ridge for it."""
+        """A root of the covariance of φ's coefficients, rows (any, width), under a ridge for the noise.
+
+        By noise, and by rounding as if no row were clipped.
+        """
         values, vectors = np.linalg.eigh(self._rows.T @ self._rows)
         values = np.maximum(values, 1e-12 * values.max())
         # As in `prior`: variances in proportion to curvature, which add up to what is explained.
         spread = self.explained * self._assumed.spread**2 * self._assumed.variance * self._total
         ridge = self._released**2 * (values**2).sum() / (values**2 * spread)
-        root: Floats = vectors * (self._released / (values + ridge))
+        off = np.sqrt(self._released**2 + self._assumed.rounding / self._assumed.variance * values)
+        root: Floats = vectors * (off / (values + ridge))
         return root.T
 
     def auc(self, seed: int) -> tuple[float, float]:

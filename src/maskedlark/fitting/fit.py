@@ -61,10 +61,11 @@ def _basis(phi: Floats, clips: Floats) -> Floats:
 def _error_root(
     request: MomentsRequest, rows: Rows, theta: Floats, ridges: Floats, deviation: float
 ) -> Floats:
-    """A root of θ's covariance, (outputs · width, any): by noise, and by rows and records that differ.
+    """A root of θ's covariance, (outputs · width, any): by noise, rows and records that differ, and rounding.
 
     Of θ on clear labels and the helpers' own real records, at the same ridge: the slope that is set to 0 is
-    off by noise, by how many of the records are real, and by which of the rows they are.
+    off by noise, by how many of the records are real, by which of the rows they are, and by browsers that
+    round labels at random: by as much as they may.
     """
     size, family = theta.size, request.family
     curve = glm.hessian(family, rows, theta) + np.diag(ridges.ravel())
@@ -77,8 +78,9 @@ def _error_root(
     parts = [deviation * noise, counted[:, None]]
     if real != own:
         chance = real * np.sqrt(abs(1 / own - 1 / max(real, 1.0)))
-        values, vectors = np.linalg.eigh(_covariance(slopes, rows.phi, mean))
-        parts.append(vectors * np.sqrt(np.maximum(values, 0)) * chance)
+        parts.append(glm.root(_covariance(slopes, rows.phi, mean)) * chance)
+    if request.rounding:
+        parts.append(rows.rounding_root(rows.phi, request.rounding))
     return np.linalg.solve(curve, np.concatenate(parts, axis=1))
 
 

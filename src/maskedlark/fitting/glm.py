@@ -102,6 +102,10 @@ class Rows:
         """Of the rows in sums over records."""
         return self.clips * self.behind
 
+    def rounding_root(self, columns: Floats, variance: float) -> Floats:
+        """A root of the covariance of Σ c x y over records, x these columns, if every y varies this much."""
+        return root((columns * (variance * self.weights * self.clips)[:, None]).T @ columns)
+
 
 @dataclass(frozen=True, eq=False)
 class Problem:
@@ -137,6 +141,13 @@ class Problem:
             # What all classes share moves the ridge alone, too little for L-BFGS to see: its best is known.
             theta -= (ridge * theta).sum(axis=0) / np.maximum((ridge + 0 * theta).sum(axis=0), _TINY)
         return theta
+
+
+def root(covariance: Floats) -> Floats:
+    """R, of which R Rᵀ is this."""
+    values, vectors = np.linalg.eigh(covariance)
+    rooted: Floats = vectors * np.sqrt(np.maximum(values, 0))
+    return rooted
 
 
 def hessian(family: Family, rows: Rows, theta: Floats) -> Floats:

@@ -175,8 +175,8 @@ class MomentsRequest:
             rate = 1 / len(self.space) if self.family is SOFTMAX else RATE
             return Assumed(rate * (1 - rate), SPREAD, rate=rate)
         if self.family is POISSON:
-            return Assumed(self.spread / 10, SPREAD / 2)
-        return Assumed(1.0, self.spread / 10, (self.spread / 6) ** 2)
+            return Assumed(self.spread / 10, SPREAD / 2, rounding=self.rounding)
+        return Assumed(1.0, self.spread / 10, (self.spread / 6) ** 2, rounding=self.rounding)
 
     @property
     def mechanism(self) -> Mechanism:
@@ -229,6 +229,11 @@ class MomentsRequest:
     def space(self) -> tuple[int, ...]:
         """The values that the label can take."""
         return self.labels[self.settings.label].space().values
+
+    @property
+    def rounding(self) -> float:
+        """The most that rounding at random in the browser adds to a label's variance."""
+        return self.labels[self.settings.label].space().rounding_variance
 
     @property
     def spread(self) -> float:

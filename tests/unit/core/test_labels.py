@@ -74,6 +74,17 @@ def test_quantised_labels_are_possible_ones_and_in_the_space(below, above, width
     assert set(drawn.tolist()) <= near & set(Buckets(low, high, buckets).integers())
 
 
+@pytest.mark.parametrize(("low", "buckets"), [(-10, 2), (0, 3), (0, 10), (0, 20), (0, 7)])
+def test_rounding_adds_at_most_the_variance_that_is_said(low, buckets):
+    space, most = LabelSpace.reals(low, 10, buckets), 0.0
+    for place in range(65):
+        label = low + Fraction(place * (10 - low), 64)
+        possible = twin.distribution(label, low, 10, buckets)
+        most = max(most, float(sum(chance * (value - label) ** 2 for value, chance in possible.items())))
+    assert 0.7 * space.rounding_variance <= most <= space.rounding_variance
+    assert LabelSpace.integers(-3, 3).rounding_variance == 0
+
+
 def test_a_source_that_did_not_convert_has_label_0_exactly():
     space = LabelSpace.reals(-3, 9, 8)
     assert space.values == (-3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9)

@@ -157,6 +157,31 @@ def test_fakes_and_rows_that_one_side_lacks_are_in_the_errors(label, own, theirs
     assert ((square > 0.4) & (square < 1.85)).all(), square
 
 
+def test_rounding_at_random_to_coarse_buckets_is_in_the_errors(monkeypatch):
+    """Labels near the middle of a bucket, next to no noise, and 30 datasets of the same labels.
+
+    The variance of what is off, in errors, is outside with a chance of 1e-4 per number.
+    """
+    coarse = cases.LABELS["least squares"].replace("20", "2")
+    monkeypatch.setitem(cases.LABELS, "least squares", coarse)
+    features, losses = cases.rows(1000), []
+    with cases.workflow("least squares") as way:
+        for each in range(30):
+            truth = 0.4 * cases.scores(features) - 4.6
+            way.make_training_dataset(f"{each}", cases.TAG, features, [truth], decoded=True)
+        models = [
+            LinearRegression(way, cases.TAG, noise=0.05, map="columns", datasets=["0"], ridge=each).fit(
+                features
+            )
+            for each in (0.1, 500.0)
+        ]
+        for each in range(30):
+            found = compare(models, features, noise=0.05, datasets=[f"{each}"])
+            losses.append([*found.losses, found.losses[1] - found.losses[0]])
+    square = np.var(losses, axis=0, ddof=1) / np.square([*found.errors, found.difference_errors[0, 1]])
+    assert ((square > 0.28) & (square < 2.36)).all(), square
+
+
 def test_rows_that_differ_much_in_number_are_warned_of():
     way, features, truth = cases.filled(
         more='fake_rate = 0.5\ndecoys = [{keys = {}}, {tag = "visits", columns = "ff00ff00ff"}]'

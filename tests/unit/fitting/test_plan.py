@@ -51,6 +51,19 @@ def test_a_plan_over_the_budget_says_what_fits():
         assert fits.plan(features).fits
 
 
+def test_the_error_of_a_coefficient_counts_labels_rounded_at_random(monkeypatch):
+    """To buckets of 10, with next to no noise; no row is clipped, as the plan takes it."""
+    monkeypatch.setitem(cases.LABELS, "least squares", cases.LABELS["least squares"].replace("20", "2"))
+    way, features, _ = cases.filled("least squares")
+    with way:
+        model = LinearRegression(way, cases.TAG, noise=0.05, map="columns", clip=10.0, ridge=1e-3)
+        plan = model.plan(features)
+        errors = model.fit(features).model_.errors[0, :-1]
+    expected = np.sqrt(10**2 / 4 / len(features) / (features[:, 0] / 255).var())
+    assert plan.coefficient_error == pytest.approx(expected, rel=0.1)
+    assert np.median(errors) == pytest.approx(expected, rel=0.1)
+
+
 def test_less_noise_explains_more_and_a_number_has_no_auc():
     way, features, _ = cases.filled("least squares")
     with way:
