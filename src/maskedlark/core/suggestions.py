@@ -4,12 +4,17 @@ import re
 from collections.abc import Iterable
 from difflib import SequenceMatcher
 
-_NEAR = 0.6
+_NEAR = 0.6, 0.8
+"""How similar a suggestion is at least: of the shortest names, and of long ones."""
 
 
-def nearest(name: str, known: Iterable[str], least: float = _NEAR) -> str | None:
-    """The most similar known name, by all of it or by one of its words; None if none is similar enough."""
-    wanted = name.casefold()
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The most similar known name, by all of it or by one of its words; None if none is similar enough.
+
+    In a short name a letter may be wrong; a longer one has more letters in common with any other word.
+    """
+    wanted, (low, high) = name.casefold(), _NEAR
+    least = max(low, min(high, 1 - 1 / max(1, len(wanted))))
 
     def likeness(other: str) -> tuple[float, float]:
         whole, *parts = (

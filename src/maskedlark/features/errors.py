@@ -14,8 +14,10 @@ class UnknownColumn(NotDeclared):
     """A column that the table does not have."""
 
     def __init__(self, name: str, there: Iterable[object]) -> None:
-        near = nearest(name, [column for column in there if isinstance(column, str)], least=0)
-        hint = "it has none at all" if near is None else f"the nearest is {near!r}"
+        names = [column for column in there if isinstance(column, str)]
+        near = nearest(name, names)
+        none = "none has a similar name" if names else "it has none at all"
+        hint = none if near is None else f"the nearest is {near!r}"
         super().__init__(f"the table has no column {name!r}; {hint}")
 
 
