@@ -18,7 +18,14 @@ from maskedlark.randomness import SystemRandomness
 from maskedlark.simulate.cluster import LocalCluster, local_cluster
 from maskedlark.training import Client, load, read_onnx
 from tests.integration.taught import FEATURES, SETTINGS, frozen
-from tests.unit.exact.exporting import Residual, exported, exported_beside, exported_by_sklearn, fitted
+from tests.unit.exact.exporting import (
+    Residual,
+    WideAndDeep,
+    exported,
+    exported_beside,
+    exported_by_sklearn,
+    fitted,
+)
 
 RUN = """
 adserver = "{adserver}"
@@ -49,9 +56,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
         yield made
 
 
-def trained(world: LocalCluster, folder: Path, model: str, loss: str) -> nn.Module:
+def trained(world: LocalCluster, folder: Path, model: str, loss: str, more: str = "") -> nn.Module:
     """What a user types, and the model that comes out."""
-    (folder / "train.toml").write_text(RUN.format(adserver=world.config, model=model, loss=loss))
+    (folder / "train.toml").write_text(more + RUN.format(adserver=world.config, model=model, loss=loss))
     done = CliRunner().invoke(app, ["train", str(folder / "train.toml"), "--json"])
     assert done.exit_code == 0, done.output
     assert len(json.loads(done.stdout)["charged"]) == 2
@@ -71,6 +78,17 @@ def test_what_scikit_learn_exports_is_trained(world: LocalCluster, tmp_path: Pat
     trained(world, tmp_path, "model.onnx", SKLEARN[name])
 
 
+def test_the_output_that_a_recipe_names_is_trained(world: LocalCluster, tmp_path: Path) -> None:
+    model = exported_by_sklearn(fitted("LogisticRegression", FEATURES), FEATURES, zipmap=False)
+    (tmp_path / "model.onnx").write_bytes(model)
+    trained(world, tmp_path, "model.onnx", "bce", 'output = "probabilities"')
+    recipe = tmp_path / "train.toml"
+    recipe.write_text(recipe.read_text().replace("probabilities", "chances"))
+    done = CliRunner().invoke(app, ["train", str(recipe)])
+    assert done.exit_code == 1
+    assert "outputs label, probabilities" in " ".join(done.output.split())
+
+
 def test_what_pytorch_exports_is_trained_with_its_weights_beside_it(
     world: LocalCluster, tmp_path: Path
 ) -> None:
@@ -80,10 +98,13 @@ def test_what_pytorch_exports_is_trained_with_its_weights_beside_it(
     trained(world, tmp_path, "model.onnx", "bce")
 
 
-def test_a_residual_model_is_told_what_to_do_before_anything_is_charged(
-    world: LocalCluster, tmp_path: Path
+@pytest.mark.parametrize(
+    "module", [Residual(), WideAndDeep(True), WideAndDeep(False)], ids=["residual", "joined", "added"]
+)
+def test_a_model_of_two_paths_is_told_what_to_do_before_anything_is_charged(
+    world: LocalCluster, tmp_path: Path, module: nn.Module
 ) -> None:
-    (tmp_path / "model.onnx").write_bytes(exported(Residual(), (2, 4), dynamo=False))
+    (tmp_path / "model.onnx").write_bytes(exported(module, (2, 4), dynamo=False))
     (tmp_path / "train.toml").write_text(RUN.format(adserver=world.config, model="model.onnx", loss="bce"))
     done = CliRunner().invoke(app, ["train", str(tmp_path / "train.toml")])
     assert done.exit_code == 1

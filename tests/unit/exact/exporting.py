@@ -60,3 +60,20 @@ class Residual(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         found: torch.Tensor = self.last(x + torch.relu(self.inner(x)))
         return found
+
+
+class WideAndDeep(torch.nn.Module):
+    """A linear part of the features beside a network of them, added or joined."""
+
+    def __init__(self, joined: bool) -> None:
+        super().__init__()
+        self.joined = joined
+        self.wide, self.deep = torch.nn.Linear(4, 1), torch.nn.Linear(4, 3)
+        self.last = torch.nn.Linear(7 if joined else 3, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        deep = torch.relu(self.deep(x))
+        if self.joined:
+            deep = torch.cat([x, deep], 1)
+        scores: torch.Tensor = self.last(deep) if self.joined else self.wide(x) + self.last(deep)
+        return scores

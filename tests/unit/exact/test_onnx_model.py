@@ -17,7 +17,7 @@ from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
 from maskedlark.exact.onnx_model import read  # noqa: E402
 from maskedlark.training import network as networks  # noqa: E402
-from tests.unit.exact.exporting import Residual, exported  # noqa: E402
+from tests.unit.exact.exporting import Residual, WideAndDeep, exported  # noqa: E402
 
 rng = np.random.default_rng(0)
 
@@ -331,23 +331,6 @@ def test_a_reshape_keeps_every_record_a_row_of_its_numbers(shape: list[int]) -> 
     data = built(node("Reshape", "x s", "r"), node("MatMul", "r w", "o"), s=np.array(shape), **W)
     with pytest.raises(ModelDoesNotFit):
         read(data, BCE)
-
-
-class WideAndDeep(torch.nn.Module):
-    """A linear part of the features beside a network of them, added or joined."""
-
-    def __init__(self, joined: bool) -> None:
-        super().__init__()
-        self.joined = joined
-        self.wide, self.deep = torch.nn.Linear(4, 1), torch.nn.Linear(4, 3)
-        self.last = torch.nn.Linear(7 if joined else 3, 1)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        deep = torch.relu(self.deep(x))
-        if self.joined:
-            deep = torch.cat([x, deep], 1)
-        found: torch.Tensor = self.last(deep) if self.joined else self.wide(x) + self.last(deep)
-        return found
 
 
 @pytest.mark.parametrize(
