@@ -127,8 +127,22 @@ def test_a_plan_that_leads_nowhere_says_so(world):
     changed = re.sub(r"(?m)^epsilon = .*$", "epsilon = 0.0001", recipe)
     changed = re.sub(r"(?m)^sampling.*$", 'sampling = "whole"', changed)  # Nothing has to be searched for.
     (folder / "little.toml").write_text(changed)
-    shown = typed("train", folder / "little.toml", "--plan").stdout
-    assert shown.splitlines()[-1].startswith("Nothing will come of it")
+    fit, before = (folder / "run.toml").read_text(), receipts(world)
+    for epsilon in (0.0001, 0.03):
+        changed = re.sub(r"(?m)^epsilon = [\d.]+", f"epsilon = {epsilon}", fit)
+        (folder / f"fit{epsilon}.toml").write_text(changed)
+    asked = ["--config", folder / "adserver.toml", "--group-by", "campaign", "--value", "bought"]
+    for words in (
+        ["train", folder / "little.toml", "--plan"],
+        ["fit", folder / "fit0.03.toml", "--explain"],
+        ["query", *asked, "--epsilon", 0.0001, "--explain"],
+    ):
+        shown = typed(*words).stdout
+        assert shown.splitlines()[-1].startswith("Nothing will come of it"), words[0]
+    # As this document composes releases, none costs so little, whatever its noise.
+    said = typed("fit", folder / "fit0.0001.toml", "--explain", code=1).stderr
+    assert said.splitlines()[-1].endswith("no noise makes a release cost only ε = 0.0001. Take a larger ε")
+    assert receipts(world) == before
 
 
 def test_a_table_that_is_not_there_says_what_to_give(tmp_path, monkeypatch):

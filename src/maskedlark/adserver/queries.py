@@ -198,7 +198,9 @@ class Queries:
                 kind = spec.mechanism.kind
                 least.append(accountant.noise_for(kind, count, room, delta, before, mixed=mixed))
             except NotDeclared:
-                raise BadArguments(f"no noise makes {count} columns cost only ε = {epsilon:g}") from None
+                raise BadArguments(
+                    f"no noise makes {count} columns cost only ε = {epsilon:g}. Take a larger ε"
+                ) from None
         return max(least)
 
     def _charged(self, document: Document, tag: str | None) -> list[ReleaseReceipt]:

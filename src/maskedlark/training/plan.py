@@ -343,5 +343,5 @@ def _noise(drawn: Sampling, kind: str, steps: int, delta: float, target: Privacy
         return calibration.noise_for_session(kind, rate, uses, delta, *limits)  # type: ignore[arg-type]
     except NotDeclared:
         raise BadArguments(
-            f"no noise makes {steps} steps cost only ε = {epsilon:g} at δ = {delta:g}"
+            f"no noise makes {steps} steps cost only ε = {epsilon:g} at δ = {delta:g}. Take a larger ε"
         ) from None

@@ -77,5 +77,5 @@ def first_noise(
     try:
         least = accountant.noise_for(mechanism.kind, 1, epsilon, account.delta(tag), mixed=account.mixed)
     except NotDeclared:
-        raise BadArguments(f"no noise makes a release cost only ε = {epsilon:g}") from None
+        raise BadArguments(f"no noise makes a release cost only ε = {epsilon:g}. Take a larger ε") from None
     return max(least, mechanism.noise_floor)
