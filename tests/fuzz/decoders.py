@@ -10,6 +10,7 @@ _ENDPOINT = "reads the body of a request; fuzzed as an endpoint"
 _HASHED = "reads files of this party whose digests it has: a changed one is refused before it is read"
 _NAME = "takes a name, and reads nothing"
 _OWN = "reads a row that this party wrote itself into its own database"
+_KEY = "makes a stream of a key, a seed or ids: any bytes of their length do"
 _PLAYED = "reads a file that a simulation wrote into its own folder"
 _WRITTEN = "reads what this very process has just written"
 EXEMPT = {
@@ -20,14 +21,21 @@ EXEMPT = {
     "adserver.freezing._heads": _BITMAPS,
     "adserver.sending._check_answer": _BITMAPS,
     "adserver.sending.Sending._chunk": _BITMAPS,
+    "audit.attacks.bits": "an attack on bytes that it has made itself",
     "audit.colluding.reading": _OWN,
     "audit.colluding.records": _OWN,
+    "browser.reports.noised": "takes features that were checked when the source was registered",
     "browser.store.Store.pop_triggers": _OWN,
     "browser.store._source": _OWN,
     "cli.__init__.load": _NAME,
     "cli.parameters.show": _WRITTEN,
     "cli.query._show": _WRITTEN,
+    "core.batches._stream": _KEY,
+    "core.sharing.streams": _KEY,
+    "core.sharing._from_stream": _KEY,
+    "dp.mechanisms._bits": _KEY,
     "exact.device.ready": _NAME,
+    "features.kind_text.typed_kind": "takes a word of a command line",
     "helper.backup._copy_columns": _OWN,
     "helper.columns._entries": _HASHED,
     "helper.columns.read": _HASHED,

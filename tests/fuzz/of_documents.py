@@ -197,7 +197,7 @@ def _answers() -> list[Decoder]:
     return [
         Decoder(
             "answer",
-            ("release.messages.decode_answer",),
+            ("release.messages.decode_answer", "release.messages._key", "release.messages._column"),
             (answer.encode(),),
             messages.decode_answer,
             (DecodeError, BadReceipt),

@@ -4,11 +4,16 @@ import base64
 import json
 from dataclasses import replace
 from functools import cache, partial
+from unittest import mock
 
 import numpy as np
 
 from maskedlark.adserver import remote_helper
+from maskedlark.adserver.errors import HelpersDiffer
+from maskedlark.adserver.remote_helper import RemoteHelper, Retries
+from maskedlark.core import field
 from maskedlark.core.batches import SEED_BYTES
+from maskedlark.core.field import FieldArray
 from maskedlark.errors import BadArguments, DecodeError, NotDeclared
 from maskedlark.exact.errors import WeightsDoNotFit
 from maskedlark.exact.losses import BinaryCrossEntropy
@@ -113,7 +118,22 @@ def _sessions() -> list[Decoder]:
         "sampling": {"kind": "poisson", "rate": 0.01, "held_out": 0.1},
         "steps": 100,
     }
+
+    def step(data: bytes) -> FieldArray:
+        """What a hostile helper answers, whatever was asked."""
+        remote = mock.Mock(post=lambda *_: data)
+        helper = RemoteHelper("helper-1", 1, cases.HELPER_KEYS[1].verifying, remote, Retries())
+        return helper.step("0" * 32, 0, b"", 3)
+
     return [
+        Decoder(
+            "answer to a step",
+            ("adserver.remote_helper.RemoteHelper.step", "core.field.from_bytes"),
+            (field.to_bytes(np.array([0, 1, field.P - 1])),),
+            step,
+            (DecodeError, HelpersDiffer),
+            lambda data, found: field.to_bytes(found) == data,
+        ),
         Decoder(
             "session",
             ("wire.message.Message.decode",),
@@ -169,12 +189,13 @@ def _seeds() -> list[Decoder]:
 
     assert SeedMessage.model_validate_json(signed.message).encode() == signed.message.encode()
     covers = (
+        "release.shared_seed.unseal",
         "release.shared_seed._decode",
         "release.shared_seed.SignedSeed.claimed",
         "wire.message.Canonical.encode",
     )
     return [
-        Decoder("shared seed", covers[:1], (signed.encode(),), unseal, _SEED_ERRORS, weight=0.2),
+        Decoder("shared seed", covers[:2], (signed.encode(),), unseal, _SEED_ERRORS, weight=0.2),
         Decoder(
             "seed of a hostile helper", covers, (signed.message.encode(),), hostile, _SEED_ERRORS, weight=0.2
         ),

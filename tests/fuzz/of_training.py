@@ -3,6 +3,7 @@
 import numpy as np
 from torch import nn
 
+from maskedlark.core import field
 from maskedlark.errors import DecodeError
 from maskedlark.exact.losses import BinaryCrossEntropy
 from maskedlark.features import Encoder, Hashed, OneHot
@@ -94,6 +95,14 @@ def decoders() -> list[Decoder]:
             _in_file("run/checkpoint.pt", lambda path: Run(path.parent, b"").load([_model()])),
             (OtherRun,),
             weight=0.02,
+        ),
+        Decoder(
+            "answer of a checkpoint",
+            ("training.checkpoint.Run.answered",),
+            (b"asked" + field.to_bytes(np.arange(3)),),
+            _in_file("run/answer-3", lambda path: Run(path.parent, b"").answered(3, b"asked")),
+            (DecodeError,),
+            weight=0.2,
         ),
         Decoder(
             "recipe of a run",

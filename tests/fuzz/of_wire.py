@@ -1,5 +1,6 @@
 """Decoders of the wire: reports, payloads, uploads, key configurations, datasets."""
 
+import itertools
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -46,6 +47,11 @@ CHOSEN = [
 """One report of every kind."""
 REPORTS = tuple(bytes.fromhex(vector["report"]) for vector in CHOSEN)
 MOST, MAX_BYTES = 20, 5000
+_PAYLOAD = tuple(f"wire.payload.{name}" for name in ("_check_field", "_check_indices", "_shown"))
+_OPENING = (
+    *("wire.decrypt.decrypt_parts", "wire.decrypt._holders", "wire.columns.typed"),
+    *("wire.columns.candidates_of", "core.sharing.recover", "core.sharing.byte_rows"),
+)
 
 
 def _encodes(data: bytes, found: Any) -> bool:
@@ -114,24 +120,28 @@ def _sized(data: bytes, size: int) -> bytes:
     return data.ljust(size, b"\0")[:size]
 
 
-def _opener(number: int) -> Opener:
-    """Of a chosen report, helper 0's."""
+def _opener(number: int, place: int = 0) -> Opener:
+    """Of a chosen report, the helper's at a place."""
     vector = CHOSEN[number]
-    opener = good.opener(DOCUMENTS[vector["document"]], Purpose(vector["purpose"]), 0)
+    opener = good.opener(DOCUMENTS[vector["document"]], Purpose(vector["purpose"]), place)
     return replace(opener, check_key=good.CHECK_KEY)
 
 
-def part_of(number: int) -> bytes:
-    """Of a chosen report, what helper 0 is sent."""
-    return bytes.fromhex(CHOSEN[number]["helpers"][0]["part"])
+def part_of(number: int, place: int = 0) -> bytes:
+    """Of a chosen report, what a helper is sent."""
+    return bytes.fromhex(CHOSEN[number]["helpers"][place]["part"])
 
 
 def _parts() -> list[Decoder]:
-    """What a helper opens: parts as an ad server sends them, and payloads as a browser seals them."""
+    """What a helper opens: parts as an ad server sends them, and payloads as a browser seals them.
+
+    Helper 0 gets its shares written out, helper 1 a seed, as all others do.
+    """
     found = []
-    for number, vector in enumerate(CHOSEN):
-        what, opener, part = _what(vector), _opener(number), part_of(number)
-        payload = bytes.fromhex(vector["helpers"][0]["payload"])
+    for number, place in itertools.product(range(len(CHOSEN)), (0, 1)):
+        what = f"helper {place}: {_what(CHOSEN[number])}"
+        opener, part = _opener(number, place), part_of(number, place)
+        payload = bytes.fromhex(CHOSEN[number]["helpers"][place]["payload"])
         chunks = [np.frombuffer(part * count, np.uint8).reshape(count, -1) for count in (1, 3)]
         found += [
             Decoder(
@@ -144,7 +154,7 @@ def _parts() -> list[Decoder]:
             ),
             Decoder(
                 f"chunk to {what}",
-                ("wire.datasets.decode_chunk",),
+                ("wire.datasets.decode_chunk", *_OPENING),
                 tuple(map(datasets.encode_chunk, chunks)),
                 partial(_chunk, opener),
                 (DecodeError,),
@@ -152,14 +162,14 @@ def _parts() -> list[Decoder]:
             ),
             Decoder(
                 f"payload to {what}",
-                ("wire.payload.PayloadLayout.decode",),
+                ("wire.payload.PayloadLayout.decode", *_PAYLOAD),
                 (payload,),
                 partial(_payload, opener),
                 (DecodeError, Refused),
             ),
             Decoder(
                 f"sealed payload to {what}",
-                ("wire.report.Opener.unseal", "wire.payload.PayloadLayout.decode"),
+                ("wire.report.Opener.unseal", "wire.payload.PayloadLayout.decode", *_PAYLOAD, *_OPENING),
                 (payload,),
                 partial(_sealed, opener),
                 (DecodeError, Refused),

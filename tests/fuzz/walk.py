@@ -23,10 +23,17 @@ PARSERS = frozenset(
     }
 )
 """Calls that make something of bytes or text: whoever makes one is a decoder, whatever it is called."""
-NAMES = ("decode", "from_json", "load", "parse", "read", "unpack", "unpad", "verify")
+NUMBERS = frozenset({"from_bytes", "frombuffer"})
+"""Calls that make numbers of bytes, also of this party's own: of bytes that it was given, in a decoder."""
+GIVEN = frozenset({"ByteRows", "Reader", "bytes"})
+NAMES = (
+    *("candidates_of", "decode", "decrypt", "from_bytes", "from_json", "load", "parse", "read", "typed"),
+    *("unpack", "unpad", "unseal", "verify"),
+)
 """What a public decoder's name begins with."""
-READABLE = ("bytes", "Path", "str", "Request")
+READABLE = frozenset({"ByteRows", "Path", "Request", "bytes", "str"})
 """What a decoder takes: the message, or the file that it is in."""
+Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def decoders() -> set[str]:
@@ -36,28 +43,39 @@ def decoders() -> set[str]:
         f"{'.'.join(path.relative_to(root).with_suffix('').parts)}.{name}"
         for path in root.rglob("*.py")
         for name, function in _functions(ast.parse(path.read_text()))
-        if _is_public_decoder(name, function) or _parses(function)
+        if _is_public_decoder(name, function) or _parses(function) or _makes_numbers(function)
     }
 
 
-def _functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
+def _functions(tree: ast.Module) -> Iterator[tuple[str, Function]]:
     for node in tree.body:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        if isinstance(node, Function):
             yield node.name, node
         elif isinstance(node, ast.ClassDef):
             for each in node.body:
-                if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef):
+                if isinstance(each, Function):
                     yield f"{node.name}.{each.name}", each
 
 
-def _is_public_decoder(name: str, function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+def _is_public_decoder(name: str, function: Function) -> bool:
+    return name.rpartition(".")[2].startswith(NAMES) and not READABLE.isdisjoint(_taken(function))
+
+
+def _parses(function: Function) -> bool:
+    return any(name in PARSERS or name.rpartition(".")[2] in PARSERS for name in _called(function))
+
+
+def _makes_numbers(function: Function) -> bool:
+    called = {name.rpartition(".")[2] for name in _called(function)}
+    return not NUMBERS.isdisjoint(called) and not GIVEN.isdisjoint(_taken(function))
+
+
+def _taken(function: Function) -> set[str]:
+    """The words of what a function takes, as annotated."""
     arguments = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
     written = [ast.unparse(each.annotation) for each in arguments if each.annotation is not None]
-    return name.rpartition(".")[2].startswith(NAMES) and any(
-        word in READABLE for text in written for word in text.replace("|", " ").split()
-    )
+    return {word for text in written for word in text.replace("|", " ").split()}
 
 
-def _parses(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    called = (ast.unparse(node.func) for node in ast.walk(function) if isinstance(node, ast.Call))
-    return any(name in PARSERS or name.rpartition(".")[2] in PARSERS for name in called)
+def _called(function: Function) -> Iterator[str]:
+    return (ast.unparse(node.func) for node in ast.walk(function) if isinstance(node, ast.Call))
