@@ -124,6 +124,7 @@ def question(rig: Rig, number: int) -> Request:
 def asked(engine: Engine, folder, monkeypatch) -> tuple[int, answers.Guesses]:
     """The same of counts in cells over a held-out part, whose shards are files. Each time it is another."""
     watched, shown, out = WatchedEngine(engine), dict[str, list[StoredShard]](), list[bool]()
+    held_out = batches.held_out
 
     def in_files(dataset: FrozenDataset, tag: str) -> list[StoredShard]:
         if tag not in shown:
@@ -131,12 +132,12 @@ def asked(engine: Engine, folder, monkeypatch) -> tuple[int, answers.Guesses]:
         return shown[tag]
 
     def drawn(seed: bytes, tag: str, share: float, size: int) -> np.ndarray:
-        mine = batches.held_out(hashlib.sha256(seed + bytes([len(out)])).digest(), tag, share, size)
+        mine = held_out(hashlib.sha256(seed + bytes([len(out)])).digest(), tag, share, size)
         out.append(bool(mine[VICTIM]))
         return mine
 
     monkeypatch.setattr(FrozenDataset, "shards", in_files)
-    monkeypatch.setattr(parts, "_held_out", drawn)
+    monkeypatch.setattr(batches, "held_out", drawn)
     monkeypatch.setattr(workflow, "SerialEngine", lambda: watched)
     huge = {"epsilon": 1e6, "delta": 1e-3}
     quiet = {name: {"kind": "laplace", "noise_floor": 1e-3} for name in ("sums", "cells")}

@@ -5,8 +5,7 @@ public, in every shard; those that do not count have shares of 0.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 import numpy as np
@@ -22,9 +21,6 @@ from maskedlark.wire.steps import Ranges
 
 T = TypeVar("T", bound=np.generic)
 _BLOCK = 1 << 18
-# All steps of an epoch share its parts; all steps of a session share the held-out records.
-_partition = lru_cache(maxsize=4)(batches.partition)
-_held_out = lru_cache(maxsize=16)(batches.held_out)
 
 
 @dataclass(frozen=True, repr=False)
@@ -76,13 +72,26 @@ def of_part(part: Part, seeds: Sequence[bytes], tag: str, sizes: Sequence[int]) 
     """The records of a part."""
     draws = []
     for seed, size in zip(seeds, sizes, strict=True):
-        out = _held_out(seed, tag, part.held_out, size)
+        out = batches.held_out(seed, tag, part.held_out, size)
         draws.append(Draw(batches.places(size), out if part.which == "held_out" else ~out))
     return _filled(draws, batches.room(part.share, sum(sizes)), part.share)
 
 
+@dataclass(repr=False)
+class _Drawn:
+    """What a session's next step needs of what was drawn before, by dataset."""
+
+    seen: list[NDArray[np.int32]] = field(default_factory=list)
+    """In how many batches every record was, up to the next step."""
+    next: int = 0
+    held_out: list[NDArray[np.bool_]] = field(default_factory=list)
+    parts: list[Rows] = field(default_factory=list)
+    """Of the epoch that begins with this step."""
+    epoch: int = -1
+
+
 class Batches:
-    """The batches of one session's steps. One thread at a time uses it.
+    """The batches of one session's steps. One thread at a time uses it; any may have it forget.
 
     A record is left out of all batches beyond those that its session's charge states. That depends on the
     seed alone, and hardly ever happens (`session_charge.batch_bound`).
@@ -101,56 +110,70 @@ class Batches:
         self._sampling, self._tag = sampling, tag
         self._most = None if sampling.rate in (None, 1.0) else most
         self._seeds, self._firsts, self._sizes = seeds, firsts, sizes
-        self._seen: list[NDArray[np.int32]] = []
-        self._next = 0
+        self._kept = _Drawn()
+
+    @property
+    def kept_bytes(self) -> int:
+        """What is kept from one step to the next."""
+        count, out = self._sampling.batches, bool(self._sampling.held_out)
+        each = 0 if count is None else np.min_scalar_type(count).itemsize
+        return sum(self._sizes) * (each + out + (4 if self._most else 0))
+
+    def forget(self) -> None:
+        """Keep nothing: the next step draws all of it again."""
+        self._kept = _Drawn()
 
     def work(self, step: int, chosen: Ranges = ()) -> Work:
         """The rows of a step's batch and those that pad it. Draws earlier steps if necessary."""
-        drawn = self._allowed(step)
-        out = self._sampling.held_out
-        if out:
+        kept, self._kept = self._kept, _Drawn()  # If it fails half-way, nothing is counted twice.
+        drawn = self._allowed(step, kept)
+        if out := self._sampling.held_out:
+            if not kept.held_out:
+                each_size = zip(self._seeds, self._sizes, strict=True)
+                kept.held_out = [batches.held_out(seed, self._tag, out, size) for seed, size in each_size]
             drawn = [
-                Draw(each.rows, each.taken & ~_at(_held_out(seed, self._tag, out, size), each.rows))
-                for each, seed, size in zip(drawn, self._seeds, self._sizes, strict=True)
+                Draw(each.rows, each.taken & ~_at(own, each.rows))
+                for each, own in zip(drawn, kept.held_out, strict=True)
             ]
         if self._sampling.kind == "chosen":
             drawn = self._chosen(drawn, chosen)
+        self._kept = kept
         return _filled(drawn, *self._room(drawn))
 
     def most(self, step: int) -> int:
         """The most batches that a record may have been in, including this one; 0 if unlimited."""
         return 0 if self._most is None else self._most(step)
 
-    def _allowed(self, step: int) -> list[Draw]:
+    def _allowed(self, step: int, kept: _Drawn) -> list[Draw]:
         """A step's batch without records that were in too many before."""
         if self._most is None:
-            return self._drawn(step)
-        if step < self._next or not self._seen:
-            self._seen, self._next = [np.zeros(size, np.int32) for size in self._sizes], 0
-        while self._next <= step:
-            drawn, most = self._drawn(self._next), self._most(self._next)
-            for seen, each in zip(self._seen, drawn, strict=True):
+            return self._drawn(step, kept)
+        if step < kept.next or not kept.seen:
+            kept.seen, kept.next = [np.zeros(size, np.int32) for size in self._sizes], 0
+        while kept.next <= step:
+            drawn, most = self._drawn(kept.next, kept), self._most(kept.next)
+            for seen, each in zip(kept.seen, drawn, strict=True):
                 # All of them: time must not reveal how many are in the batch.
                 seen[... if len(each.rows) == len(seen) else each.rows] += each.taken
-            self._next += 1
+            kept.next += 1
         return [
             Draw(each.rows, each.taken & (_at(seen, each.rows) <= most))
-            for seen, each in zip(self._seen, drawn, strict=True)
+            for seen, each in zip(kept.seen, drawn, strict=True)
         ]
 
-    def _drawn(self, step: int) -> list[Draw]:
-        return [self._draw(*each, step) for each in zip(self._seeds, self._firsts, self._sizes, strict=True)]
-
-    def _draw(self, seed: bytes, first: int, size: int, step: int) -> Draw:
-        sampling = self._sampling
-        if sampling.rate is not None:
-            return batches.poisson(seed, self._tag, first + step, sampling.rate, size)
-        if sampling.batches is not None:
-            place = step % sampling.batches
-            own = _partition(seed, self._tag, first + step - place, sampling.batches, size) == place
-            rows = np.flatnonzero(own).astype(np.int32)
-            return Draw(rows, np.ones(len(rows), np.bool_))
-        return batches.everybody(size)
+    def _drawn(self, step: int, kept: _Drawn) -> list[Draw]:
+        each = [*zip(self._seeds, self._firsts, self._sizes, strict=True)]
+        rate, count, tag = self._sampling.rate, self._sampling.batches, self._tag
+        if rate is not None:
+            return [batches.poisson(seed, tag, first + step, rate, size) for seed, first, size in each]
+        if count is None:
+            return [batches.everybody(size) for size in self._sizes]
+        place = step % count
+        if kept.epoch != step - place:
+            kept.parts, kept.epoch = [], step - place
+            kept.parts += [batches.partition(seed, tag, at + kept.epoch, count, n) for seed, at, n in each]
+        rows = [np.flatnonzero(own == place).astype(np.int32) for own in kept.parts]
+        return [Draw(own, np.ones(len(own), np.bool_)) for own in rows]
 
     def _chosen(self, drawn: Sequence[Draw], chosen: Ranges) -> list[Draw]:
         """The records that a step names, numbered across all datasets."""
@@ -167,12 +190,6 @@ class Batches:
         if rate is not None:
             return self._sampling.most(self._sizes), rate * (1 - self._sampling.held_out)
         return rows, None if self._sampling.batches is None else 1 / self._sampling.batches
-
-
-def forget() -> None:
-    """Drop what was drawn, which hold seeds. Run by a helper, every hour."""
-    _partition.cache_clear()
-    _held_out.cache_clear()
 
 
 def _filled(drawn: Sequence[Draw], most: int, rate: float | None) -> Work:

@@ -35,7 +35,7 @@ from maskedlark.ledger.receipt import SignedReceipt
 from maskedlark.ledger.sessions import Sessions
 from maskedlark.parameters import randomised
 from maskedlark.randomness import Randomness
-from maskedlark.release import messages, parts, shards, zero_sum
+from maskedlark.release import messages, shards, zero_sum
 from maskedlark.release.checks import Dataset, Scope, Seeds, check_answer, check_range, max_bytes
 from maskedlark.release.errors import OtherPurpose, UnknownFunction
 from maskedlark.release.job import Job, batch_engine, query_rows
@@ -47,6 +47,8 @@ from maskedlark.wire.steps import Ranges
 
 MAX_SESSIONS = 64
 """Sessions whose networks and datasets stay in memory."""
+KEPT_BYTES = 256 << 20
+"""Of what sessions drew, all together, unless the one in use needs more. The others draw it again."""
 F = TypeVar("F", bound=AnyFunction)
 
 
@@ -280,10 +282,15 @@ class Release:
         return self._sessions.free_slot(origin, dataset)
 
     def forget(self, now: int) -> None:
-        """Drop what has expired: its seeds and columns must not stay in memory. Run every hour."""
-        self._drop(lambda _, session: session.scope.expires <= now)
+        """Drop what has expired: its seeds and columns must not stay in memory. Run every hour.
+
+        And sessions that another process closed.
+        """
+        with self._lock:
+            names = [*self._open]
+        closed = {name for name in names if self._sessions.find(*name).closed}
+        self._drop(lambda name, session: session.scope.expires <= now or name in closed)
         self._kept.expire(now)
-        parts.forget()
 
     def _drop(self, is_over: Callable[[tuple[str, bytes], Session], bool]) -> None:
         with self._lock:
@@ -294,12 +301,24 @@ class Release:
         with self._lock:
             if (kept := self._open.pop((origin, session_id), None)) is not None:
                 self._open[origin, session_id] = kept  # Move to the end (least recently used goes first).
+                self._make_room()
                 return kept
         made = self._session(origin, session_id)
         with self._lock:
             if len(self._open) >= MAX_SESSIONS:
                 self._open.pop(next(iter(self._open)))
-            return self._open.setdefault((origin, session_id), made)
+            made = self._open.setdefault((origin, session_id), made)
+            self._make_room()
+            return made
+
+    def _make_room(self) -> None:
+        """Have the sessions that were used longest ago forget what is over KEPT_BYTES. Under the lock."""
+        used, *others = (each.batches for each in reversed(self._open.values()))
+        room = KEPT_BYTES - used.kept_bytes
+        for each in others:
+            room -= each.kept_bytes
+            if room < 0:
+                each.forget()
 
     def _session(self, origin: str, session_id: bytes) -> Session:
         stored = self._sessions.find(origin, session_id)

@@ -131,7 +131,7 @@ def test_below_k_it_is_noise_alone_in_the_same_form(asked, monkeypatch):
     """k is judged by what everybody knows: that a part has fewer shows in nothing."""
     request = asked.request(1, part="held_out", held_out=0.1)
     monkeypatch.setattr(
-        "maskedlark.release.parts._held_out", lambda seed, tag, share, size: np.arange(size) < 5
+        "maskedlark.core.batches.held_out", lambda seed, tag, share, size: np.arange(size) < 5
     )
     answers = asked.answers(request)
     total = field.to_signed(sharing.combine([each.tables[0].columns[0] for each in answers]))
@@ -149,7 +149,7 @@ def test_two_draws_of_a_part_show_in_nothing_but_the_numbers(tmp_path, monkeypat
     )
     found = []
     for number, draw in enumerate(draws):
-        monkeypatch.setattr("maskedlark.release.parts._held_out", draw)
+        monkeypatch.setattr("maskedlark.core.batches.held_out", draw)
         (folder := tmp_path / str(number)).mkdir()
         found.append(shown(folder, which))
     assert found[0] == found[1]

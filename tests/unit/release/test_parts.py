@@ -164,6 +164,28 @@ def test_no_record_is_in_more_batches_than_are_allowed():
     again = session(Sampling(kind="poisson", rate=0.5), 300, most=lambda step: 1 + step // 4)
     assert counted(again.work(11)) == rows
     assert counted(again.work(11)) == rows
+    again.forget()
+    assert counted(again.work(11)) == rows
+
+
+@pytest.mark.parametrize(
+    ("sampling", "each"),
+    [
+        (Sampling(kind="whole"), 0),
+        (Sampling(kind="poisson", rate=0.5), 4),
+        (Sampling(kind="poisson", rate=0.5, held_out=0.2), 5),
+        (Sampling(kind="partition", batches=255), 1),
+        (Sampling(kind="partition", batches=256, held_out=0.2), 3),
+    ],
+    ids=str,
+)
+def test_what_a_session_keeps_is_known_beforehand(sampling, each):
+    drawn = session(sampling, 300, 200, most=lambda _: 9)
+    assert drawn.kept_bytes == 500 * each
+    for step in (0, 1, 300):
+        drawn.work(step)
+        kept = drawn._kept.seen, drawn._kept.held_out, drawn._kept.parts
+        assert sum(array.nbytes for arrays in kept for array in arrays) == 500 * each
 
 
 @dataclass(eq=False)

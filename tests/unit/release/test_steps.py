@@ -611,6 +611,45 @@ def test_no_more_sessions_are_kept_ready_than_there_is_room_for(rig, monkeypatch
     assert len(rig.answers(requests[0], 0, SENT)[0]) == network().size
 
 
+def held_bytes(pipeline):
+    """What sessions hold of what they drew."""
+    return [sum(seen.nbytes for seen in each.batches._kept.seen) for each in pipeline._open.values()]
+
+
+def test_of_what_sessions_drew_as_much_is_kept_as_there_is_room_for(rig, monkeypatch):
+    """The others draw it again: answers are the same."""
+    monkeypatch.setattr(release, "KEPT_BYTES", 2 * 4 * 60)
+    requests = [rig.request(number) for number in range(1, 4)]
+    for request in requests:
+        rig.open(request)
+    turns = [(request, step) for step in range(3) for request in requests]
+    for request, step in turns:
+        same(
+            rig.sum_without_noise(request, step, SENT),
+            expected(rig, drawn(rig, step, first=request.slots[0])),
+        )
+        assert sum(held_bytes(rig.pipelines[0])) <= release.KEPT_BYTES
+
+
+def test_one_session_alone_keeps_what_it_needs_however_much(rig, monkeypatch):
+    monkeypatch.setattr(release, "KEPT_BYTES", 1)
+    for number in (1, 2):
+        rig.open(rig.request(number))
+        rig.answers(rig.request(number), 0, SENT)
+    assert held_bytes(rig.pipelines[0]) == [0, 240]
+
+
+def test_a_session_that_another_process_closed_goes_from_memory_within_an_hour(rig):
+    for number in (1, 2):
+        rig.open(rig.request(number))
+        rig.answers(rig.request(number), 0, SENT)
+    pipeline, name = rig.pipelines[0], (ORIGIN, bytes.fromhex(rig.request(1).id))
+    rig.sessions[0].close(rig.document, name[1])
+    assert name in pipeline._open
+    pipeline.forget(0)
+    assert [*pipeline._open] == [(ORIGIN, bytes.fromhex(rig.request(2).id))]
+
+
 def test_weights_of_another_network_are_refused(rig):
     request = rig.request()
     rig.open(request)
