@@ -49,6 +49,12 @@ def test_what_became_a_feature_is_printed_with_how(world):
     assert int(table["all"]) == len(world[0].encoder)
 
 
+def test_what_a_source_may_cost_is_printed_against_both(world):
+    (line,) = [line for line in world[2] if line.startswith("declared: ")]
+    for pair in ("a source may cost ε = 8", 48), ("training ε = 6", 40):
+        assert "{} against the ad server alone, {} against it with all helpers but one".format(*pair) in line
+
+
 def test_an_edited_encoder_is_refused_by_every_command_before_anything_is_charged(world):
     _, folder, _ = world
     right, before = (folder / "encoder.json").read_bytes(), receipts(world)

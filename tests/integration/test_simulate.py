@@ -118,6 +118,9 @@ def test_a_table_of_ones_own_becomes_a_report_and_a_model_and_carries_on(table, 
     with Simulation(path, folder) as simulation:
         assert simulation.said["datasets"] == {"aggregate": "measured", "train": "trained"}
         assert simulation.said["k"] == 90
+        for ceiling in ("budget", "training"):
+            both = [simulation.said[f"{ceiling}_{which}"] for which in ("epsilon", "coalition_epsilon")]
+            assert both == ([8.0, 48.0] if ceiling == "budget" else [6.0, 40.0])
         rows = {row["campaign"]: row for row in asked(simulation, "--noise", "1")["tables"][0]["rows"]}
         # Laplace noise of scale 1 from each of two helpers is beyond 30 with a chance of 16 e⁻³⁰: 2e-12.
         assert spring > 60, "nothing at all would be far off"

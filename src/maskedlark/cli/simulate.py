@@ -17,6 +17,7 @@ from maskedlark.features.encoder import Encoder
 from maskedlark.features.kind_text import FORMS, typed_kind
 from maskedlark.features.kinds import Kind
 from maskedlark.features.table_file import read_table
+from maskedlark.parameters.policy import against_coalition
 from maskedlark.simulate import simulation
 from maskedlark.simulate.drafts import RECIPE, TRAIN_RECIPE
 from maskedlark.simulate.errors import BadSimulation
@@ -147,6 +148,7 @@ def _kind(text: str) -> tuple[str, Kind]:
 
 def _fields(started: Simulation) -> dict[str, Any]:
     """For programs."""
+    document, training = started.document, started.document.training
     return {
         "folder": str(started.folder),
         "config": str(started.config),
@@ -157,8 +159,11 @@ def _fields(started: Simulation) -> dict[str, Any]:
         "adserver": started.cluster.adserver.address,
         "parameter_service": started.cluster.service.address,
         "helpers": {each.name: each.process.address for each in started.cluster.helpers},
-        "k": started.document.k,
-        "budget_epsilon": started.document.budget.epsilon,
+        "k": document.k,
+        "budget_epsilon": document.budget.epsilon,
+        "budget_coalition_epsilon": against_coalition(document).epsilon,
+        "training_epsilon": training.adserver.epsilon if training else None,
+        "training_coalition_epsilon": training.coalition.epsilon if training else None,
     }
 
 

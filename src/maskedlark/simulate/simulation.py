@@ -26,11 +26,12 @@ from maskedlark.features.kinds import Kind
 from maskedlark.features.table import Table
 from maskedlark.helper.errors import FolderInUse
 from maskedlark.helper.folder_lock import only_process
+from maskedlark.ledger.wording import both
 from maskedlark.parameters.document import Document
+from maskedlark.parameters.policy import against_coalition
 from maskedlark.randomness import Randomness, SystemRandomness
 from maskedlark.simulate import drafts
 from maskedlark.simulate.cluster import LocalCluster, local_cluster
-from maskedlark.simulate.drafts import Declared
 from maskedlark.simulate.errors import BadSimulation, OtherSimulation
 from maskedlark.simulate.reporting import Reporting
 from maskedlark.simulate.users import Bounds, ColumnRoles, Users, read_users
@@ -136,10 +137,12 @@ def start(
     with ExitStack() as stack:
         place = _place(folder, stack)
         text = drafts.settings(people, wanted.values, label, tag, said)
-        now = {"crowd": people.digest, "helpers": helpers, "settings": text}
+        now = {"users": people.digest, "helpers": helpers, "settings": text}
         _same(place, now)
-        _tell(people, said, say)
+        _tell(people, say)
         running = stack.enter_context(local_cluster(place, text, rng or SystemRandomness(), helpers))
+        if say is not None:
+            say(_declared(running.document))
         # Only now: after refused settings, the folder can be used with corrected ones.
         files.write(place / _SIMULATION, json.dumps(now).encode())
         with running.client() as client:
@@ -161,7 +164,7 @@ def _whole(name: str, bounds: Bounds) -> Bounds:
     return low, high
 
 
-def _tell(people: Users, said: Declared, say: Say | None) -> None:
+def _tell(people: Users, say: Say | None) -> None:
     """Pass notes and leaks to `say`; without it, only warn about leaks."""
     if say is None:
         for leak in people.leaks:
@@ -169,10 +172,16 @@ def _tell(people: Users, said: Declared, say: Say | None) -> None:
         return
     for line in (*people.notes, *people.leaks, *feature_table(people)):
         say(line)
-    training = f", training ε = {said.training}" if people.encoder else ""
-    say(
-        f"declared: k = {said.k}; a source may cost ε = {said.epsilon:g} against the ad server, "
-        f"δ = {2 * said.delta:g}{training}; {said.fake_rate:.0%} fakes"
+
+
+def _declared(document: Document) -> str:
+    """What was drafted, with both ε."""
+    budget, most = document.budget, document.training
+    training = "" if most is None else f", training ε = {both(most.adserver.epsilon, most.coalition.epsilon)}"
+    whole = both(budget.epsilon, against_coalition(document).epsilon)
+    return (
+        f"declared: k = {document.k}; a source may cost ε = {whole}, δ = {budget.delta:g}{training}; "
+        f"{document.fake_rate:.0%} fakes"
     )
 
 
@@ -222,4 +231,4 @@ def _same(place: Path, now: Mapping[str, object]) -> None:
         )
 
 
-_WHAT = {"crowd": "table or columns", "helpers": "number of helpers", "settings": "settings"}
+_WHAT = {"users": "table or columns", "helpers": "number of helpers", "settings": "settings"}

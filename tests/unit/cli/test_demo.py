@@ -109,6 +109,8 @@ def measured(output: str, words: str) -> None:
             private.append(estimate)
             true.append(truth)
     assert private != true, "six exact answers are not noisy ones"
+    limits = "a source may cost ε = 8 against the ad server alone, 16 against it with all helpers but one"
+    assert limits in words
     assert "Not shown: summer, of fewer than k = 100 records. The report cost ε = 1.33" in words
 
 

@@ -41,7 +41,7 @@ def test_settings_that_are_refused_leave_the_folder_to_those_that_are_mended(tmp
 
 @pytest.mark.usefixtures("nothing_starts")
 def test_the_folder_of_another_simulation_is_refused(tmp_path):
-    (tmp_path / "simulation.json").write_text('{"crowd": "another"}')
+    (tmp_path / "simulation.json").write_text('{"users": "another"}')
     with pytest.raises(OtherSimulation, match="its table or columns differ"):
         simulate.start(PEOPLE, tmp_path, label="bought")
 

@@ -12,7 +12,8 @@ from maskedlark.cli.output import Screen
 from maskedlark.clock import FixedClock, SystemClock
 from maskedlark.core.purpose import Purpose
 from maskedlark.features import Encoder
-from maskedlark.parameters.policy import Policy
+from maskedlark.ledger.wording import both
+from maskedlark.parameters.policy import Policy, against_coalition
 from maskedlark.parameters.settings import Budget
 from maskedlark.simulate import processes
 from maskedlark.simulate.cluster import DAY_S, LocalCluster
@@ -46,9 +47,10 @@ def run(console: Screen, cluster: LocalCluster, client: Client, crowd: People, e
     """Upload everyone's reports to the ad server; then freeze a dataset per purpose at every helper."""
     document = cluster.document
     names = ", ".join(helper.name for helper in document.helpers)
+    cost = both(document.budget.epsilon, against_coalition(document).epsilon)
     console.say(f"""The parameter service publishes what [bold]{cluster.origin}[/] declares (version
         {document.version}, digest {document.digest.hex()[:8]}…): helpers {names}; k = {document.k}; a source
-        may cost ε = {document.budget.epsilon:g} against the ad server; {document.fake_rate:.0%} fakes.""")
+        may cost ε = {cost}; {document.fake_rate:.0%} fakes.""")
     start = time.perf_counter()
     sent = _report(cluster, crowd, encoder)
     console.say(f"""Browsers waited, faked, split and sealed; the ad server took [bold]{sent} reports[/] over
