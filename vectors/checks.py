@@ -73,7 +73,9 @@ def _forged() -> Iterator[dict[str, Any]]:
         secrets = np.array([next(iter(SECRETS[name].values()))])
         for kind, forge in (FORGED | OF_LABELS if isinstance(declared, Model) else FORGED).items():
             rng = FixedRandomness(f"{name} {kind}".encode())
-            yield _vector(f"{name}: {kind}", declared, forge(secrets, declared, rng), 2, rng, valid=False)
+            forged = forge(secrets, declared, rng)
+            for helpers in (2, 3):
+                yield _vector(f"{name}: {kind}", declared, forged, helpers, rng, valid=False)
 
 
 def _vector(
