@@ -1,7 +1,8 @@
 """The check of reports against opening them: a million with one binary label, a million with one 8-bit value.
 
 What a helper does for the check of a chunk: a point per report and its two numbers there, its signed message,
-the other helper's message verified, and the verdict. What it does to open them: `decrypt_parts`.
+the other helper's message verified, and the verdict. What it does to open them: `decrypt_parts`, which also
+expands the proof's shares from the seed, as it expands those of the secret.
 """
 
 import time

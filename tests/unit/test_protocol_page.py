@@ -187,6 +187,9 @@ def test_sizes_of_messages_are_those_of_the_code():
     assert (messages.MAX_TABLES, messages.MAX_ANSWER) == (64, 64 << 20)
     assert f"vector(4), 1 to {checks.MAX_MESSAGE:,} bytes" in PAGE
     assert f"vector(2), 1 to {checks.MAX_CERTIFICATE:,} bytes" in PAGE
+    assert f"(message as vector(4), 1 to {checks.MAX_MESSAGE:,} bytes) …" in PAGE
+    assert f"| relay, {checks.MAX_RELAY:,} bytes |" in PAGE
+    assert f"so at most {checks.MAX_HELPERS - 1} and {checks.MAX_RELAY:,} bytes." in PAGE
     assert (error_responses.MAX_BODY, MAX_PAGE, MAX_PAGE_BYTES) == (1 << 20, 64, 1 << 20)
     assert PAGE.count("; at most 1 MiB") == 2
     assert "at most 64 and, if there are several, at most 1 MiB of documents" in PAGE
