@@ -2,17 +2,18 @@
 
 import base64
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from maskedlark.core import batches, field, sharing
-from maskedlark.errors import BadArguments, MaskedLarkError
+from maskedlark.errors import BadArguments, FieldOverflow, MaskedLarkError
 from maskedlark.functions import model
 from maskedlark.functions.cells import CellsQuery
 from maskedlark.functions.function import TableSchema
 from maskedlark.helper import explanation
-from maskedlark.release.errors import TooFewRecords
+from maskedlark.release.errors import TooFewRecords, TooManyRecords
 from maskedlark.release.messages import Request
 from tests.unit.release import stepping
 from tests.unit.release.stepping import ORIGIN, Rig, body, network
@@ -204,6 +205,32 @@ def test_the_victims_part_cannot_be_told_by_explaining_with_and_without_it(tmp_p
         found.add(whole - both.explained(both.request(2, part="held_out", held_out=0.25))["records"])
         rig.close()
     assert found == {5}
+
+
+def test_of_too_many_records_a_part_that_fits_is_answered(tmp_path):
+    """240 records in two datasets, at most 150 in a release: by the public share, whoever is in the part."""
+    rig = Rig(tmp_path, stepping.document(max_records=150), (150, 90))
+    asked = Asked(rig)
+    for number, more in enumerate([{}, {"part": "training", "held_out": 0.25}]):
+        with pytest.raises(TooManyRecords, match="over a part"):
+            asked.answers(asked.request(number, **more))
+    answers = asked.answers(asked.request(2, part="held_out", held_out=0.25))
+    assert [each.tables[0].columns[0].shape for each in answers] == [(1, 8)] * 2
+    rig.close()
+
+
+def test_the_field_has_to_hold_the_most_that_a_part_may_have_not_everybody(asked, monkeypatch):
+    """That is public: the same with every draw of the part."""
+    most, (schema,) = batches.room(0.25, 240), asked_query(asked).schemas
+    request = asked.request(1, part="held_out", held_out=0.25)
+    for records, fits in ((most, True), (most - 1, False)):
+        wide = replace(schema.columns[0], largest=field.HALF // records - (1 << 40))
+        monkeypatch.setattr(CellsQuery, "schemas", (TableSchema((), (wide,)),))
+        if fits:
+            asked.pipelines[0].check(ORIGIN, request)
+            continue
+        with pytest.raises(FieldOverflow):
+            asked.pipelines[0].check(ORIGIN, request)
 
 
 def test_groups_of_a_hidden_part_are_refused_before_anything_is_charged(asked, monkeypatch):
