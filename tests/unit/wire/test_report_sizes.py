@@ -28,8 +28,8 @@ VERSION_1 = {
     "a binary label, 100 byte features": 763,
     "the same with a second value of −300 … 300": 831,  # noqa: RUF001 - as on the page
 }
-"""Bytes of a report of version 1 that declares the same: what `wire.batch.seal` made at commit fb61212, for this
-origin, two helpers, and hour 498456."""
+"""Bytes of a report of version 1 that declares the same: what `wire.batch.seal` made at commit fb61212, for
+this origin, two helpers, and hour 498456."""
 
 
 def rows() -> dict[str, list[int]]:
