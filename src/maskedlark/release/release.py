@@ -237,17 +237,17 @@ class Release:
         scope = self._scope(origin, request)
         function = self._function(scope, Function)  # type: ignore[type-abstract]
         query = function.ask(scope.document, request.arguments)
-        records = most = scope.size(query.tag)
+        records = everybody = scope.size(query.tag)
         computed = function.engine
         if query.part is not None:
             if any(schema.by for schema in query.schemas):
                 raise BadArguments("a part that is hidden has no groups: which of them are there would tell")
-            # By its public share: how many records are in the part must not show in what is refused.
-            most, records = batches.room(query.part.share, most), int(most * query.part.share)
-            computed = batch_engine(function)
+            records, computed = int(everybody * query.part.share), batch_engine(function)
         scope.check_noise(request.noise)
         # Not by how many records pass a filter: a refusal costs nothing, and would tell counts below k.
         scope.check_size(records, 0 if query.may_lack_rows else records)
+        # Of a part the most by its public share: how many are in it must not show in what is refused.
+        most = everybody if query.part is None else batches.room(query.part.share, everybody)
         for column in query.columns:
             check_range(scope.document, scope.function, column, request.noise, most)
         check_answer(query, records // scope.document.k)
