@@ -58,9 +58,13 @@ def fit(
             return
         first = client.frozen_to_train(recipe.datasets)[0].helpers[0].name
         before = client.receipts(first)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Of rows and records that differ in number, which is printed.
+        # Of rows and records that differ in number, and of no intervals: both are printed anyway.
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
             model.fit(table)
+        for each in warned:
+            if issubclass(each.category, import_fitting("fit").ConvergenceWarning):
+                typer.echo(str(each.message), err=True)
         kept = import_fitting("saving").is_recalibrated(recipe.out, model.model_)
         if not kept:
             model.save(recipe.out)
@@ -99,7 +103,7 @@ def _coefficients(fitted: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - a Fitt
     rows = []
     for place in np.argsort(-strengths, axis=None, kind="stable").tolist():
         output, name = divmod(place, len(named))
-        # JSON has no NaN: a model of very many coefficients has no intervals.
+        # JSON has no NaN: a model of very many coefficients has no intervals, nor one without a solution.
         low, high = (None if math.isnan(end) else end for end in limits[place].tolist())
         row = {"output": output, "name": named[name], "value": float(values[output, name])}
         rows.append(row | {"low": low, "high": high})

@@ -1,6 +1,9 @@
 """From a release to a fitted model: weights of rows, ridge, solution, errors. Run by the ad server."""
 
+import warnings
+
 import numpy as np
+from sklearn.exceptions import ConvergenceWarning
 
 from maskedlark.fitting import glm, prior
 from maskedlark.fitting.fitted import FittedModel
@@ -27,11 +30,20 @@ def fit(request: MomentsRequest, moments: Floats, deviation: float, ridge: float
     else:
         ridges = np.full_like(turned, ridge)
         ridges[:, -1] = prior.INTERCEPT
-    theta = Problem(family, rows, basis, few.weights @ few.phi**2).solve(turned, ridges)
+    problem = Problem(family, rows, basis, few.weights @ few.phi**2)
+    theta = problem.solve(turned, ridges)
+    solved = problem.is_solved(theta, turned, ridges)
+    if not solved:
+        warnings.warn(
+            "no solution was found: noise probably moved the moments to where no finite coefficients fit. "
+            "These say nothing, and have no intervals: fit with a larger epsilon, or give a larger ridge",
+            ConvergenceWarning,
+            stacklevel=4,
+        )
     whole = theta @ basis.T
     coefficients, intercept = map_.named(whole[:, :-1], whole[:, -1])
     errors = np.full((len(theta), len(map_.names) + 1), np.nan)
-    if request.has_intervals:
+    if request.has_intervals and solved:
         root = _error_root(request, few, theta, ridges, deviation)
         back = root.reshape(*theta.shape, -1).transpose(2, 0, 1) @ basis.T
         named, constant = map_.named(back[..., :-1], back[..., -1])

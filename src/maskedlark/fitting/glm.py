@@ -17,6 +17,10 @@ _FAR = 60.0
 _LEAST = 1e-3
 """Means that noise put out of range are moved to this distance from its end."""
 _TINY = 1e-300
+_FLAT = 1e-3
+"""The largest slope at a solution, as a part of the largest moment: most have less than 1e-6."""
+_ENDLESS = 1e3
+"""Logits, and logarithms of means, that are further off were stopped by nothing but the ridge."""
 _OPTIONS = {"maxiter": 2000, "maxfun": 4000, "ftol": 1e-12, "gtol": 1e-7, "maxcor": 20}
 
 
@@ -120,18 +124,17 @@ class Problem:
 
     def solve(self, moments: Floats, ridge: Floats) -> Floats:
         """θ (outputs, width), to convergence. `moments` (outputs, width), `ridge` broadcasts to it."""
-        phi, weights, family, shape = self.rows.phi, self.rows.weights, self.family, moments.shape
+        family, shape = self.family, moments.shape
         start = np.zeros(shape)
-        start[:, -1] = family.link(moments[:, -1] / weights.sum())
+        start[:, -1] = family.link(moments[:, -1] / self.rows.weights.sum())
         curve = family.variance(family.mean(start[:, -1:].T)).T * self.squares + ridge
         # In these coordinates all directions are about equally steep, and L-BFGS needs few steps.
         scale = 1 / np.sqrt(curve)
 
         def objective(flat: Floats) -> tuple[float, Floats]:
             theta = flat.reshape(shape) * scale
-            scores = phi @ (self.basis @ theta.T)
-            value = weights @ family.value(scores) + (theta * (ridge * theta / 2 - moments)).sum()
-            slope = (family.mean(scores) * weights[:, None]).T @ phi @ self.basis - moments + ridge * theta
+            scores, slope = self._slope(theta, moments, ridge)
+            value = self.rows.weights @ family.value(scores) + (theta * (ridge * theta / 2 - moments)).sum()
             return float(value), (slope * scale).ravel()
 
         begin = (start / scale).ravel()
@@ -141,6 +144,22 @@ class Problem:
             # What all classes share moves the ridge alone, too little for L-BFGS to see: its best is known.
             theta -= (ridge * theta).sum(axis=0) / np.maximum((ridge + 0 * theta).sum(axis=0), _TINY)
         return theta
+
+    def is_solved(self, theta: Floats, moments: Floats, ridge: Floats) -> bool:
+        """Whether it is flat at θ, and noise put the moments not so far out that θ would have no end."""
+        scores, slope = self._slope(theta, moments, ridge)
+        if self.family is not SOFTMAX:
+            scores = np.concatenate([0 * scores, scores], axis=1)
+        # Of classes, the likeliest two: noise may well say that there are none of a rare third.
+        second, first = np.sort(scores, axis=1)[:, -2:].T
+        near = self.family is LEAST_SQUARES or (first - second).max() < _ENDLESS
+        return bool(near and np.abs(slope).max() <= _FLAT * np.abs(moments).max())
+
+    def _slope(self, theta: Floats, moments: Floats, ridge: Floats) -> tuple[Floats, Floats]:
+        """The scores of all rows, and the slope."""
+        scores = self.rows.phi @ (self.basis @ theta.T)
+        sums = (self.family.mean(scores) * self.rows.weights[:, None]).T @ self.rows.phi @ self.basis
+        return scores, sums - moments + ridge * theta
 
 
 def root(covariance: Floats) -> Floats:

@@ -50,7 +50,7 @@ class _Saved(Settings):
     coefficients: _Numbers
     intercept: tuple[float, ...]
     errors: _Numbers
-    """None of a model that has too many coefficients for intervals."""
+    """None of a model that has no intervals."""
     before: _Fitted | None = None
     """The same of the model that it was recalibrated from."""
 
@@ -119,7 +119,7 @@ def _fitted(model: FittedModel) -> dict[str, Any]:
 def _arrays(saved: _Saved | _Fitted) -> dict[str, Any]:
     parts = saved.theta, saved.coefficients, saved.intercept, saved.errors
     arrays = dict(zip(("theta", "coefficients", "intercept", "errors"), map(np.array, parts), strict=True))
-    if not arrays["errors"].size:  # It has too many coefficients for intervals.
+    if not arrays["errors"].size:  # It has no intervals.
         arrays["errors"] = np.full(arrays["coefficients"].shape + np.array([0, 1]), np.nan)
     return arrays
 

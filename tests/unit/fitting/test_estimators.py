@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import clone, is_classifier, is_regressor
-from sklearn.exceptions import NotFittedError
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.metrics import log_loss
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer
@@ -18,6 +18,7 @@ from maskedlark.fitting import (
     PoissonRegressor,
     compare,
     evaluate,
+    load,
 )
 from maskedlark.fitting.errors import RowsDiffer
 from maskedlark.training.errors import RowsDoNotFit
@@ -244,6 +245,38 @@ def test_any_of_several_labels_is_fitted(monkeypatch):
         assert sign * np.corrcoef(model.decision_function(features), z)[0, 1] > 0.98
     np.testing.assert_allclose(other.coef_, -one.coef_, atol=0.3)
     assert again.losses[0] == pytest.approx(log_loss(1 - first, other.predict_proba(features)), abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("label", "noise", "ridge"),
+    [
+        ("logistic", 30.0, 1e-9),
+        ("logistic", 100.0, 1e-6),
+        ("softmax", 30.0, 1e-9),
+        ("poisson", 30.0, 1e-3),
+        ("poisson", 30.0, None),
+    ],
+)
+def test_moments_without_a_solution_are_warned_of_and_have_no_intervals(tmp_path, label, noise, ridge):
+    """L-BFGS stops somewhere on its way to infinity, or where next to no ridge holds it."""
+    way, features, _ = cases.filled(label, count=300)
+    with way:
+        model = ESTIMATORS[label](way, cases.TAG, noise=noise, map="columns", ridge=ridge)
+        with pytest.warns(ConvergenceWarning, match="a larger epsilon, or give a larger ridge") as warned:
+            model.fit(features)
+        assert warned[0].filename == __file__
+        assert np.isnan(model.intervals_).all()
+        assert np.isnan(model.intercept_interval_).all()
+        model.save(tmp_path / "model.json")
+        assert np.isnan(load(tmp_path / "model.json").intervals()).all()
+
+
+def test_a_class_of_which_noise_says_there_is_none_is_no_lack_of_a_solution():
+    way, features, _ = cases.filled("softmax", count=300)
+    with way:
+        model = LogisticRegression(way, cases.TAG, noise=30.0, map="columns").fit(features)
+    assert model.intercept_.min() < -1000
+    assert np.isfinite(model.intervals_).all()
 
 
 def test_several_datasets_are_one_release():
