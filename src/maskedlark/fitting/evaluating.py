@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
+import numpy as np
+
 from maskedlark.adserver.client import Client
 from maskedlark.errors import BadArguments
 from maskedlark.exact.quantise import dequantise, quantise
@@ -78,7 +80,11 @@ def evaluation(
 
 
 def recalibrated(model: Model, evaluated: Evaluated) -> FittedModel:
-    """The model with intercept and slope from its evaluation: post-processing, which costs nothing."""
+    """The model with intercept and slope from its evaluation: post-processing, which costs nothing.
+
+    Errors are NaN, and intervals: noise has moved intercept and slope too, and clear labels have no model
+    that was set right by this evaluation. Those of the model as it was fitted are in `before`.
+    """
     fitted = model if isinstance(model, FittedModel) else model.model_
     (by,) = recalibrating.of_labels(evaluated.labels)
     theta, intercept = fitted.theta * by.slope, fitted.intercept * by.slope + by.intercept
@@ -88,6 +94,6 @@ def recalibrated(model: Model, evaluated: Evaluated) -> FittedModel:
         theta=theta,
         intercept=intercept,
         coefficients=fitted.coefficients * by.slope,
-        errors=fitted.errors * by.slope,
+        errors=np.full_like(fitted.errors, np.nan),
         before=fitted.before or fitted,
     )

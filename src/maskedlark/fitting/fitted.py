@@ -31,7 +31,7 @@ class FittedModel:
     """(outputs, names): each column goes from 0 to 1."""
     intercept: Floats
     errors: Floats
-    """Standard errors by the helpers' noise, (outputs, names + 1), the intercept's last; NaN of too many."""
+    """Standard errors, (outputs, names + 1), the intercept's last; NaN of too many, and if recalibrated."""
     before: "FittedModel | None" = None
     """The model that this one was recalibrated from: its evaluation is a question that was answered."""
 

@@ -13,6 +13,7 @@ from maskedlark.fitting import (
     evaluation,
     load,
     recalibrated,
+    saving,
 )
 from tests.unit.fitting.cases import FEATURES, TAG, filled
 from tests.unit.fitting.charged import charges
@@ -75,7 +76,7 @@ def test_more_noise_has_fewer_buckets():
     assert counts[0] > counts[1] > counts[2] >= 5
 
 
-def test_a_model_that_is_wrong_about_its_probabilities_is_set_right():
+def test_a_model_that_is_wrong_about_its_probabilities_is_set_right(tmp_path):
     client, rows, labels = filled(more=EVALUATED)
     fitted = LogisticRegression(client, TAG, noise=0.5).fit(rows).model_
     wrong = replace(fitted, theta=fitted.theta * 0.5 - np.eye(1, fitted.theta.shape[1], fitted.phi.width - 1))
@@ -85,6 +86,14 @@ def test_a_model_that_is_wrong_about_its_probabilities_is_set_right():
     assert after.mean() == pytest.approx(labels.mean(), rel=0.03)
     assert found.theta == pytest.approx(fitted.theta, rel=0.2, abs=0.2)
     assert found.coefficients / wrong.coefficients == pytest.approx(found.theta[0, 0] / wrong.theta[0, 0])
+    # Noise moved slope and intercept too, and clear labels would have others: there are no intervals.
+    saving.save(found, tmp_path / "model.json")
+    again = load(tmp_path / "model.json")
+    for each in (found, again):
+        assert np.isnan(each.intervals()).all()
+        assert each.before is not None
+        assert (each.before.errors == fitted.errors).all()
+    assert (again.theta == found.theta).all()
 
 
 def test_classes_and_numbers():
