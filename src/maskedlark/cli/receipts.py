@@ -152,6 +152,7 @@ def _fields(verified: ReceiptVerifier, documents: Sequence[Document]) -> dict[st
     receipts, spent, local = verified.receipts, verified.spent(), verified.local()
     used = {each.request: each.used_steps for each in receipts if isinstance(each, receipt.ClosedReceipt)}
     opened = [each for each in receipts if isinstance(each, receipt.OpenedReceipt)]
+    frozen = [each for each in receipts if isinstance(each, receipt.FrozenReceipt)]
     charges = {document.digest.hex(): _charged(verified, document) for document in documents}
     costs = [
         {
@@ -170,7 +171,8 @@ def _fields(verified: ReceiptVerifier, documents: Sequence[Document]) -> dict[st
         "origin": verified.origin,
         "helper": verified.helper,
         "receipts": len(receipts),
-        "datasets_frozen": sum(isinstance(each, receipt.FrozenReceipt) for each in receipts),
+        "datasets_frozen": len(frozen),
+        "reports_not_valid": sum(each.invalid or 0 for each in frozen),
         "questions_answered": sum(isinstance(each, receipt.ReleaseReceipt) for each in receipts),
         "training_sessions": [
             _session(each, used.get(each.request), charges[each.parameters][each.number]) for each in opened
@@ -205,6 +207,8 @@ def _lines(fields: dict[str, Any]) -> Iterator[str]:
         f"{_counted(fields['questions_answered'], 'question')} answered, "
         f"{_counted(len(sessions), 'training session')} opened"
     )
+    if invalid := fields["reports_not_valid"]:
+        yield f"{_counted(invalid, 'report')} {'was' if invalid == 1 else 'were'} left out as not valid"
     if lost := fields["receipts_lost"]:
         yield f"{lost} receipts were lost, as the helper says: what they cost is not in the sums"
     for each in sessions:

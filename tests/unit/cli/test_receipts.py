@@ -1,5 +1,5 @@
 import json
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 
 import httpx
 import pytest
@@ -13,6 +13,7 @@ from maskedlark.web import remote
 from tests.unit.adserver.measuring import World
 from tests.unit.ledger.ledgers import Signs
 from tests.unit.parameters.cases import DOCUMENT_KEY, HELPER_KEYS, SERVICE_KEY
+from tests.unit.web.service import NOW
 
 RUN = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"}).invoke
 KEYS = (
@@ -39,10 +40,15 @@ def world(tmp_path, monkeypatch):
     world.shares([500, -3])
     for noise in (4.0, 2.0, 4.0):
         world.client.query(["purchase"], "campaign", noise=noise)
-    make = lambda **_: httpx.Client(transport=world.router)  # noqa: E731
-    monkeypatch.setattr(remote, "httpx", _Httpx(make))
+    reach(world, monkeypatch)
     yield world
     world.close()
+
+
+def reach(world, monkeypatch):
+    make = lambda **_: httpx.Client(transport=world.router)  # noqa: E731
+    monkeypatch.setattr(remote, "httpx", _Httpx(make))
+    monkeypatch.setattr(Client, "from_config", lambda path: nullcontext(world.client))
 
 
 def run(*arguments, helper="helper-0", keys=KEYS, code=0):
@@ -93,6 +99,7 @@ def test_what_was_verified_for_programs(world):
         "helper": "helper-0",
         "receipts": 4,
         "datasets_frozen": 1,
+        "reports_not_valid": 0,
         "questions_answered": 3,
         "training_sessions": [],
         "receipts_lost": 0,
@@ -108,6 +115,31 @@ def test_what_was_verified_for_programs(world):
             }
         ],
     }
+
+
+@pytest.mark.parametrize(("forged", "words"), [(1, "1 report was"), (2, "2 reports were")])
+def test_reports_that_are_not_valid_are_counted_by_dataset_and_by_receipts(
+    tmp_path, monkeypatch, forged, words
+):
+    with closing(World(tmp_path, checks="bits")) as world:
+        reach(world, monkeypatch)
+        ids = world.receive(60, at=NOW - 10)
+        world.helpers[1].forged = set(ids[:forged])
+        for helper in world.helpers:
+            helper.ledger.pin(world.document, bytes(32))
+        world.client.select("monday", NOW - 10, NOW)
+        config = ("--config", "adserver.toml")
+        refused = [f"helper-{place} refused {forged} (NotValid)" for place in range(2)]
+        sent = RUN(app, ["datasets", "send", "monday", *config]).stdout.splitlines()
+        assert sent == [f"monday: {60 - forged} of 60 reports frozen at every helper", *refused]
+        listed = RUN(app, ["datasets", "list", *config]).stdout.splitlines()
+        assert listed[0] == f"monday  frozen  {60 - forged} of 60 reports to aggregate"
+        assert [line.strip() for line in listed[2:]] == refused
+        for helper in ("helper-0", "helper-1"):
+            shown = run("verify", "ads.example", *SERVICE, helper=helper).stdout.splitlines()
+            assert shown[1] == f"{words} left out as not valid"
+            fields = json.loads(run("verify", "ads.example", *SERVICE, "--json", helper=helper).stdout)
+            assert fields["reports_not_valid"] == forged
 
 
 def test_more_receipts_than_wanted_are_not_read(world, tmp_path):
@@ -207,8 +239,7 @@ def test_a_page_that_is_none_is_one_clear_line(world, page):
     assert complains("verify", "ads.example", *SERVICE).startswith("StrangeAnswer: a page of receipts")
 
 
-def test_what_the_ad_server_keeps_is_what_a_helper_is_recovered_with(files, world, tmp_path, monkeypatch):
-    monkeypatch.setattr(Client, "from_config", lambda path: nullcontext(world.client))
+def test_what_the_ad_server_keeps_is_what_a_helper_is_recovered_with(files, world, tmp_path):
     done = RUN(app, [
         "receipts", "kept", "--config", "adserver.toml", "--helper", "helper-0",
         "--out", str(tmp_path / "kept"),
