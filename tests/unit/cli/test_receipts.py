@@ -135,10 +135,10 @@ def test_reports_that_are_not_valid_are_counted_by_dataset_and_by_receipts(
         listed = RUN(app, ["datasets", "list", *config]).stdout.splitlines()
         assert listed[0] == f"monday  frozen  {60 - forged} of 60 reports to aggregate"
         assert [line.strip() for line in listed[2:]] == refused
-        for helper in ("helper-0", "helper-1"):
-            shown = run("verify", "ads.example", *SERVICE, helper=helper).stdout.splitlines()
+        for name in ("helper-0", "helper-1"):
+            shown = run("verify", "ads.example", *SERVICE, helper=name).stdout.splitlines()
             assert shown[1] == f"{words} left out as not valid"
-            fields = json.loads(run("verify", "ads.example", *SERVICE, "--json", helper=helper).stdout)
+            fields = json.loads(run("verify", "ads.example", *SERVICE, "--json", helper=name).stdout)
             assert fields["reports_not_valid"] == forged
 
 
