@@ -27,7 +27,7 @@ from maskedlark.fitting.threads import alone
 from maskedlark.functions import weights
 from maskedlark.functions.moments import Moments
 from maskedlark.training.predictor import check_encoder
-from maskedlark.training.public_rows import asked_rows, fake_rate, first_noise
+from maskedlark.training.public_rows import asked_rows, fake_rate, first_noise, real_error
 
 _RIDGE = 0.01
 """Of the whitening of scores: models that nearly agree are told apart."""
@@ -174,10 +174,9 @@ class _Compared:
 
     def _counted(self, told: Floats) -> Floats:
         """By how many of the records are real."""
-        rate, weights = self.fake_rate, self.rows.weights
+        weights = self.rows.weights
         known = weights @ self._known() / weights.sum()
-        share = np.sqrt(rate * (1 - rate) / self._real) / (1 + rate)
-        root: Floats = ((told - known) * share)[:, None]
+        root: Floats = ((told - known) * real_error(self.fake_rate, self._real))[:, None]
         return root
 
     def _chance(self, above: Floats) -> Floats:

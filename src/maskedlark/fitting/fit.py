@@ -10,6 +10,7 @@ from maskedlark.fitting.fitted import FittedModel
 from maskedlark.fitting.glm import Problem, Rows
 from maskedlark.fitting.maps import Floats
 from maskedlark.fitting.moments_request import MomentsRequest, real_rows
+from maskedlark.training.public_rows import real_error
 
 ENOUGH = 20_000
 """So many rows tell curvatures: only the solution needs all."""
@@ -83,8 +84,8 @@ def _error_root(
     curve = glm.hessian(family, rows, theta) + np.diag(ridges.ravel())
     slopes = family.mean(rows.phi @ theta.T) * rows.clips[:, None]
     mean = (slopes.T @ rows.phi / len(rows.phi)).ravel()
-    real, rate, own = request.real_records, request.fake_rate, len(request.rows)
-    counted = np.sqrt(real * rate * (1 - rate)) / (1 + rate) * mean
+    real, own = request.real_records, len(request.rows)
+    counted = real * real_error(request.fake_rate, real) * mean
     noise = np.eye(size).reshape(*theta.shape, size)
     noise = glm.consistent(family, noise, np.zeros(noise.shape[1:])).reshape(size, size)
     parts = [deviation * noise, counted[:, None]]
@@ -93,7 +94,7 @@ def _error_root(
         parts.append(glm.root(_covariance(slopes, rows.phi, mean)) * chance)
     if request.rounding:
         parts.append(rows.rounding_root(rows.phi, request.rounding))
-    return np.linalg.solve(curve, np.concatenate(parts, axis=1))
+    return np.asarray(np.linalg.solve(curve, np.concatenate(parts, axis=1)), np.float64)
 
 
 def _covariance(slopes: Floats, phi: Floats, mean: Floats) -> Floats:

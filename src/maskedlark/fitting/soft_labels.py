@@ -137,19 +137,22 @@ class LabelError:
     count: float
     """The standard deviation of the noise of all helpers in one count of a cell, in rows."""
     shares: Floats
-    """Of every class's share of all rows (the sum of its counts): the standard error by noise, (classes,)."""
+    """Of every class's share of all rows (the sum of its counts): the standard error, (classes,)."""
     right: tuple[float, float]
     """The share of rows whose likeliest label is right: from the lower bound to the upper one, each with its
     95 % interval. Lower: if in every cell it were chance which rows have which label. Upper: what cells'
     counts allow. Both of labels from a release with √2 times the noise: those at hand are rather better."""
 
 
-def error(counts: Counts, clusters: Clusters, graph: Graph, missing: float, seed: int) -> LabelError:
+def error(
+    counts: Counts, clusters: Clusters, graph: Graph, missing: float, real_error: float, seed: int
+) -> LabelError:
     """Split the release in two: labels from one part, whose likeliest are held against the other.
 
     With noise η in the counts and ξ, another draw of the same law, H + η + ξ and H + η - ξ: given η + ξ, the
     mean of η - ξ is 0, because η and ξ can be exchanged. So a sum of the second part with weights that depend
-    on the first is unbiased. `missing`: the variance of a share, by rows and records that differ.
+    on the first is unbiased. `missing`: the variance of a share, by rows and records that differ;
+    `real_error`: the error of how many records are real, by which all counts were scaled, as a part of it.
     """
     drawn, classes = counts.noise(seed), counts.numbers.shape[1]
     first = Counts(
@@ -169,8 +172,13 @@ def error(counts: Counts, clusters: Clusters, graph: Graph, missing: float, seed
     for weights in (said / sizes[known], (said > first.numbers[known]).astype(float)):
         fixed = 0.0 if not bounds else said[weights == 0].sum()
         moved = weights[:, 1] - weights[:, 0] if counts.ones else weights
-        off = np.sqrt((counts.deviation * np.sqrt(2) * np.linalg.norm(moved) / rows) ** 2 + missing)
+        drawn_off = counts.deviation * np.sqrt(2) * np.linalg.norm(moved)
+        scaled = real_error * (moved * (second[:, 1] if counts.ones else second)).sum()
+        off = np.sqrt((drawn_off**2 + scaled**2) / rows**2 + missing)
         bounds.append(((fixed + (weights * second).sum()) / rows, _NORMAL * off))
     low, high = bounds[0][0] - bounds[0][1], bounds[1][0] + bounds[1][1]
-    shares = np.full(classes, np.sqrt((counts.deviation * np.sqrt(known.sum()) / rows) ** 2 + missing))
+    # Of a binary label, zeros are off by as much as ones.
+    totals = counts.numbers[known][:, [1, 1] if counts.ones else slice(None)].sum(axis=0)
+    variances = counts.deviation**2 * known.sum() + (real_error * totals) ** 2
+    shares: Floats = np.sqrt(variances / rows**2 + missing)
     return LabelError(counts.deviation, shares, (float(max(low, 0.0)), float(min(high, 1.0))))

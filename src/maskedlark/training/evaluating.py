@@ -8,7 +8,6 @@ evaluated.recalibrated(training)     the model with its intercept and slope set 
 With `people`, the ad server's own rows, buckets are quantiles of their scores, and only ones are counted.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -135,7 +134,7 @@ class Evaluation:
             behind = self.real_records * self._share / len(self.rows)
             # Over a part, or of features that browsers changed, nobody but helpers knows a bucket's records.
             ones = self.part == "all" and not changed and space.values == (0, 1)
-            alone = self._total_error() if ones and isinstance(loss, BinaryCrossEntropy) else None
+            alone = self._real_error if ones and isinstance(loss, BinaryCrossEntropy) else None
             table = LabelTable(loss, space, place, columns.start, (), outputs[:, columns], behind, alone)
             if isinstance(loss, BinaryCrossEntropy) and self.buckets is None:
                 table = table.finest(self.deviation(table, self._first_noise), self.document.k)
@@ -144,10 +143,9 @@ class Evaluation:
             made.append(table)
         return tuple(made)
 
-    def _total_error(self) -> float:
-        """The deviation of the number of real records, as a share: nobody knows how many fakes there are."""
-        rate = public_rows.fake_rate(self.document, self.tag)
-        return math.sqrt(rate * (1 - rate) / max(self.real_records, 1.0)) / (1 + rate)
+    @property
+    def _real_error(self) -> float:
+        return public_rows.real_error(public_rows.fake_rate(self.document, self.tag), self.real_records)
 
     @cached_property
     def _first_noise(self) -> float:

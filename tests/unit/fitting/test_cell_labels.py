@@ -17,6 +17,7 @@ from maskedlark.functions import weights
 from maskedlark.ledger.errors import BudgetExhausted
 from maskedlark.release.errors import TooFewRecords
 from maskedlark.training.errors import RowsDoNotFit
+from maskedlark.training.public_rows import real_error
 from tests.unit.fitting import cases
 from tests.unit.fitting.charged import charges
 
@@ -291,6 +292,8 @@ def test_rows_of_fakes_are_not_expected():
     assert model.records_ > 1150
     assert model.real_records_ == pytest.approx(1000, rel=0.1)
     assert model.counts_.sum() == pytest.approx(1000, rel=0.1), "as if all were rows"
+    off = model.counts_.sum(axis=0) / 1000 * real_error(0.25, model.real_records_)
+    assert (model.error_.shares > off).all(), "nobody knows how many are fakes"
     assert (model.soft_.argmax(axis=1) == place % 3).mean() > 0.98
 
 
