@@ -5,10 +5,12 @@ in `NEVER`, which say that parties no longer agree.
 """
 
 import json
+import warnings
 
 import numpy as np
 
 from maskedlark.adserver.dataset_store import DatasetState
+from maskedlark.adserver.errors import AnsweredBefore
 from maskedlark.core.purpose import Purpose
 from maskedlark.ledger.errors import LedgerBehind
 from maskedlark.storage.errors import StorageUnavailable
@@ -108,8 +110,10 @@ class Operations(Life):
                 by = ["campaign"] if b % 2 else []
                 chosen = names if b % 3 else None
                 noise = NOISES[b % len(NOISES)]
-                found = self.client(adserver).query(["purchase"], by, datasets=chosen, noise=noise)
-                self.show([found])
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore", AnsweredBefore)  # Now and then the same is drawn.
+                    answer = self.client(adserver).query(["purchase"], by, datasets=chosen, noise=noise)
+                self.show([answer])
 
     def explain(self, a: int, b: int) -> None:
         adserver = self.adserver(a)

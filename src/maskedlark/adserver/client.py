@@ -4,6 +4,7 @@ It opens the ad server's database, holds the origin's request key and talks to h
 process only takes uploads: nobody outside can spend a budget.
 """
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -14,7 +15,7 @@ from maskedlark.adserver import checking, config, datasets, explanation, freezin
 from maskedlark.adserver.combining import Answered
 from maskedlark.adserver.dataset_store import Dataset, Datasets, DatasetState
 from maskedlark.adserver.datasets import QueryableDatasets
-from maskedlark.adserver.errors import UnknownRequest
+from maskedlark.adserver.errors import AnsweredBefore, UnknownRequest
 from maskedlark.adserver.explanation import Explained
 from maskedlark.adserver.queries import Queries, QuerySpec
 from maskedlark.adserver.query_arguments import Grouping, Groupings, Where
@@ -212,10 +213,13 @@ class Client(ClosesOnExit):
         `datasets` by name: by default, all frozen ones of the newest document that has any. `noise` is its
         scale in units of the sensitivity, by default the document's floor; or `epsilon`: as much noise as
         keeps the cost at this. `confidence` is that of the intervals. A query that was answered is charged
-        again, for another answer; with `reuse` the stored answer is shown, which costs nothing. An
-        unfinished request of the same query is finished, and not charged again.
+        again, for another answer, with a warning (`AnsweredBefore`); with `reuse` the stored answer is
+        shown, which costs nothing. An unfinished request of the same query is finished, and not charged
+        again.
         """
         spec = self._sums(values, by, where, datasets, noise, epsilon, confidence)
+        if not reuse:
+            self._warn_if_answered(spec)
         tables = self._tables(spec, self._ask(spec, reuse), confidence)
         return tables if query_arguments.is_several(by) else tables[0]
 
@@ -381,6 +385,17 @@ class Client(ClosesOnExit):
         helpers = self._connections.helpers(spec.document)
         said = at_once([partial(helper.explain, request.encode()) for helper in helpers])
         return explanation.explained(spec, request.noise, confidence, said)
+
+    def _warn_if_answered(self, spec: QuerySpec) -> None:
+        """Before anything is charged. An unfinished request is finished, which is no other answer."""
+        before = self._requests.answered(spec.digest())
+        if before is not None and all(each.spec_digest != before.spec_digest for each in self.pending()):
+            warnings.warn(
+                f"the same was asked and answered as request {before.id}: this asks for another answer, and "
+                "is charged; with reuse=True the stored one is shown, and costs nothing",
+                AnsweredBefore,
+                stacklevel=3,
+            )
 
     def _ask(self, spec: QuerySpec, reuse: bool = False) -> Answered:
         self._functions[spec.function.name] = spec.function

@@ -70,3 +70,7 @@ class HelpersDiffer(MaskedLarkError):
 
 class NeedsPandas(MaskedLarkError, ImportError):
     """A table can become a DataFrame only where pandas is installed."""
+
+
+class AnsweredBefore(UserWarning):
+    """The very same query was answered before, and is about to be charged again, for another answer."""

@@ -1,6 +1,7 @@
 """`maskedlark query`: sums and counts by group, with what they cost; or what they would cost."""
 
 import json
+import warnings
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -9,6 +10,7 @@ from typer import Option
 
 from maskedlark.adserver import dates
 from maskedlark.adserver.client import CONFIDENCE, Client
+from maskedlark.adserver.errors import AnsweredBefore
 from maskedlark.adserver.query_arguments import Between
 from maskedlark.adserver.requests import StoredRequest
 from maskedlark.adserver.table import Table
@@ -65,8 +67,8 @@ def query(
             typer.echo(f"{forget}: forgotten; what helpers have charged for it stays charged", err=True)
         elif resume is not None:
             with said_if_slow("asking the helpers"):
-                found = client.resume(resume, confidence)
-            _show(found, as_json)
+                tables = client.resume(resume, confidence)
+            _show(tables, as_json)
         else:
             asked = (value or [], by, filters)
             options: dict[str, Any] = {
@@ -85,9 +87,10 @@ def query(
             elif before is not None:
                 raise AskedBefore(_before(before))
             else:
-                with said_if_slow("asking the helpers"):
-                    found = client.query(*asked, **options)
-                _show(found, as_json)
+                with said_if_slow("asking the helpers"), warnings.catch_warnings():
+                    warnings.simplefilter("ignore", AnsweredBefore)  # With --again it is meant.
+                    tables = client.query(*asked, **options)
+                _show(tables, as_json)
 
 
 def _before(request: StoredRequest) -> str:

@@ -9,7 +9,7 @@ import pytest
 import maskedlark.adserver
 from maskedlark.adserver import Between, Client
 from maskedlark.adserver import config as settings
-from maskedlark.adserver.errors import HelperAway
+from maskedlark.adserver.errors import AnsweredBefore, HelperAway
 from maskedlark.adserver.report_store import Reports
 from maskedlark.adserver.table import tables
 from maskedlark.clock import FixedClock
@@ -223,8 +223,23 @@ def test_a_query_again_is_charged_again_unless_its_answer_is_to_be_shown_again(w
     again = world.client.query(["purchase"], "campaign", noise=4.0, reuse=True)
     assert (again.request, again.rows) == (first.request, first.rows)
     assert receipts(world) == before
-    assert world.client.query(["purchase"], "campaign", noise=4.0).request != first.request
+    # Warnings are errors here: it comes before anything is charged.
+    with pytest.raises(AnsweredBefore):
+        world.client.query(["purchase"], "campaign", noise=4.0)
+    assert receipts(world) == before
+    with pytest.warns(AnsweredBefore, match=f"as request {first.request}: this asks for another") as caught:
+        assert world.client.query(["purchase"], "campaign", noise=4.0).request != first.request
+    assert [each.filename for each in caught] == [__file__]
     assert receipts(world) == [each + 1 for each in before]
+
+
+def test_to_finish_a_query_that_was_answered_before_is_no_other_answer(world):
+    world.client.query(["purchase"], "campaign")
+    world.helpers[1].fail = ["after"] * 3
+    with pytest.warns(AnsweredBefore), pytest.raises(HelperAway):
+        world.client.query(["purchase"], "campaign")
+    (pending,) = world.client.pending()
+    assert world.client.query(["purchase"], "campaign").request == pending.id
 
 
 def test_explaining_finds_the_same_mistakes(world):
@@ -252,6 +267,7 @@ def generous(tmp_path):
     world.close()
 
 
+@pytest.mark.filterwarnings("ignore::maskedlark.adserver.errors.AnsweredBefore")
 def test_what_does_not_fit_names_the_noise_that_does(generous):
     for _ in range(3):
         generous.client.query(["purchase"], "campaign", noise=0.5)
@@ -306,6 +322,7 @@ def test_a_function_of_somebody_elses_is_asked_like_any_other(tmp_path):
     world.close()
 
 
+@pytest.mark.filterwarnings("ignore::maskedlark.adserver.errors.AnsweredBefore")
 def test_the_whole_way_on_either_database(tmp_path, database_url):
     world = World(tmp_path, database_url)
     world.frozen()

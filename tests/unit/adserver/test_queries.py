@@ -78,6 +78,7 @@ def test_a_question_is_durable_before_it_is_sent(world):
     assert durable == world.helpers[0].received
 
 
+@pytest.mark.filterwarnings("ignore::maskedlark.adserver.errors.AnsweredBefore")
 def test_every_question_has_an_id_of_its_own(world):
     first, second = (world.client.query(["purchase"], "campaign") for _ in range(2))
     assert first.request != second.request
@@ -544,6 +545,7 @@ def test_more_datasets_than_a_question_takes_is_one_clear_error(world, monkeypat
         world.client.query(["purchase"])
 
 
+@pytest.mark.filterwarnings("ignore::maskedlark.adserver.errors.AnsweredBefore")
 def test_a_budget_that_is_spent_says_what_is_left_and_what_fits(world):
     for _ in range(10):
         world.client.query(["purchase"], "campaign", noise=1.3)
@@ -582,6 +584,7 @@ def test_a_refusal_of_one_helper_leaves_the_question_pending(world):
     assert world.client.pending() == []
 
 
+@pytest.mark.filterwarnings("ignore::maskedlark.adserver.errors.AnsweredBefore")
 @pytest.mark.parametrize("before", [0, 3])
 def test_epsilon_bounds_what_a_query_costs(world, before):
     for _ in range(before):
@@ -693,6 +696,7 @@ def test_a_receipt_that_somebody_else_signed_shows_nothing(world):
         world.client.query(["purchase"], "campaign")
 
 
+@pytest.mark.filterwarnings("ignore::maskedlark.adserver.errors.AnsweredBefore")
 def test_an_old_receipt_shows_nothing(world):
     world.client.query(["purchase"], "campaign")
     old = world.helpers[1].ledger.receipts("ads.example")[-1]

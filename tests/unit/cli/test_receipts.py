@@ -15,6 +15,9 @@ from tests.unit.ledger.ledgers import Signs
 from tests.unit.parameters.cases import DOCUMENT_KEY, HELPER_KEYS, SERVICE_KEY
 from tests.unit.web.service import NOW
 
+pytestmark = pytest.mark.filterwarnings("ignore::maskedlark.adserver.errors.AnsweredBefore")
+
+
 RUN = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"}).invoke
 KEYS = (
     *("--service-key", SERVICE_KEY.verifying.public.hex()),
