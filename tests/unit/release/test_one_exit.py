@@ -37,36 +37,41 @@ ALLOWED = {
 
 
 def uses(path: Path) -> Iterator[str]:
-    """Every function that a module calls or hands on: by its full name where an import tells it.
+    """Every function that a module names, to call it or to hand it on: by its full name where imports tell it.
 
     Else by `.attribute`, if it is called.
     """
     tree = ast.parse(path.read_text())
-    package = ".".join(("maskedlark", *path.relative_to(SOURCE).with_suffix("").parts))
-    names = {each.name: f"{package}.{each.name}" for each in tree.body if hasattr(each, "name")}
+    module = ".".join(("maskedlark", *path.relative_to(SOURCE).with_suffix("").parts))
+    names = {each.name: f"{module}.{each.name}" for each in tree.body if hasattr(each, "name")}
+    names |= {name: full for node in ast.walk(tree) for name, full in _imported(node, module)}
+    types = {id(inner) for node in ast.walk(tree) for each in _annotations(node) for inner in ast.walk(each)}
+    called = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
     for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.module:
-            names |= {each.asname or each.name: f"{node.module}.{each.name}" for each in node.names}
-    for node in ast.walk(tree):
-        for each in _functions_of(node):
-            match each:
-                case ast.Name(name) if name in names:
-                    yield names[name]
-                case ast.Attribute(ast.Name(name), attribute) if name in names:
-                    yield f"{names[name]}.{attribute}"
-                case ast.Attribute(_, attribute) if isinstance(node, ast.Call) and each is node.func:
-                    yield f".{attribute}"
+        if isinstance(node, ast.Name | ast.Attribute) and id(node) not in types:
+            root, *attributes = ast.unparse(node).split(".")
+            if root in names and all(each.isidentifier() for each in attributes):
+                yield ".".join((names[root], *attributes))
+            elif isinstance(node, ast.Attribute) and id(node) in called:
+                yield f".{node.attr}"
 
 
-def _functions_of(node: ast.AST) -> list[ast.expr]:
-    """What may be a function: what is called, what is handed to a call, and what gets another name."""
+def _imported(node: ast.AST, module: str) -> Iterator[tuple[str, str]]:
+    """The names that an import makes, and what they stand for."""
     match node:
-        case ast.Call(called, given, named):
-            return [called, *given, *(each.value for each in named)]
-        case ast.Assign(_, value):
-            return [value]
-        case _:
-            return []
+        case ast.ImportFrom(source, aliases, level):
+            base = [*module.split(".")[:-level], *([source] if source else [])] if level else [source or ""]
+            yield from ((each.asname or each.name, ".".join((*base, each.name))) for each in aliases)
+        case ast.Import(aliases):
+            for each in aliases:
+                root = each.name.partition(".")[0]
+                yield (each.asname, each.name) if each.asname else (root, root)
+
+
+def _annotations(node: ast.AST) -> list[ast.expr]:
+    """Types name classes and call nothing."""
+    found = (getattr(node, field, None) for field in ("annotation", "returns"))
+    return [each for each in found if isinstance(each, ast.expr)]
 
 
 @cache
@@ -85,6 +90,19 @@ def test_only_the_pipeline_uses(used):
         ("mechanisms.draw(kind)", "maskedlark.dp.mechanisms.draw"),
         ("pool.submit(mechanisms.draw, kind)", "maskedlark.dp.mechanisms.draw"),
         ("f = mechanisms.draw", "maskedlark.dp.mechanisms.draw"),
+        ("def f():\n    return mechanisms.draw", "maskedlark.dp.mechanisms.draw"),
+        ("laws = {'laplace': mechanisms.draw}", "maskedlark.dp.mechanisms.draw"),
+        ("f = lambda: mechanisms.draw", "maskedlark.dp.mechanisms.draw"),
+        ("f: object = mechanisms.draw", "maskedlark.dp.mechanisms.draw"),
+        ("def f(g=mechanisms.draw): ...", "maskedlark.dp.mechanisms.draw"),
+        ("mechanisms.draw.__call__(kind)", "maskedlark.dp.mechanisms.draw"),
+        ("import maskedlark.dp.mechanisms as m\nm.draw(kind)", "maskedlark.dp.mechanisms.draw"),
+        (
+            "import maskedlark.dp.mechanisms\nf = maskedlark.dp.mechanisms.draw",
+            "maskedlark.dp.mechanisms.draw",
+        ),
+        ("from .dp.mechanisms import draw as d\nf = [d]", "maskedlark.dp.mechanisms.draw"),
+        ("from maskedlark import dp\nf = dp.mechanisms.draw", "maskedlark.dp.mechanisms.draw"),
         ("maskedlark.dp.mechanisms.draw(kind)", ".draw"),
         ("law(kind).draw(bits)", ".draw"),
         ("ledger.charge(document)", ".charge"),
