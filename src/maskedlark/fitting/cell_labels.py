@@ -227,10 +227,11 @@ class CellLabels(ClassifierMixin, Released):  # type: ignore[misc]
         answered = self.client.ask(
             Cells(), asked.arguments, self.datasets, self.noise, self.epsilon, reuse=True
         )
-        self.answered_, self.receipts_ = answered, answered.receipts
-        return self._label(asked, asked.counts(answered), graph)
+        self._label(asked, asked.counts(answered), graph)
+        self.receipts_, self.answered_ = answered.receipts, answered  # The last is what makes it fitted.
+        return self
 
-    def _label(self, asked: CellsRequest, counts: Counts, graph: Graph) -> Self:
+    def _label(self, asked: CellsRequest, counts: Counts, graph: Graph) -> None:
         clusters, real = asked.clusters, asked.real_records
         missing = abs(1 / real - 1 / len(asked.rows)) / 4, real_error(asked.fake_rate, real)
         self.cells_, self.counts_ = clusters.cells, counts.numbers
@@ -239,7 +240,6 @@ class CellLabels(ClassifierMixin, Released):  # type: ignore[misc]
         self.classes_ = np.array(asked.label.values)
         self.space_, self._known = asked.space, (asked.points[graph.reference], self.soft_[graph.reference])
         self._counted(asked)
-        return self
 
     def predict_proba(self, X: Any) -> Soft:  # noqa: ANN401, N803
         """The mean soft label of the nearest rows of `fit`: (n, classes)."""

@@ -109,12 +109,14 @@ class _Linear(Released):
         self.on_stage("asking the helpers")
         answered = request.ask()
         self.on_stage("solving")
-        self.answered_, self.receipts_ = answered, answered.receipts
-        self.moments_ = request.moments(answered)
-        return self._fit(request, request.deviation(answered.noise))
+        moments = request.moments(answered)
+        self._fit(request, moments, request.deviation(answered.noise))
+        # The last is what makes it fitted.
+        self.moments_, self.receipts_, self.answered_ = moments, answered.receipts, answered
+        return self
 
-    def _fit(self, request: MomentsRequest, deviation: float) -> Self:
-        self.model_ = fit.fit(request, self.moments_, deviation, self.ridge)
+    def _fit(self, request: MomentsRequest, moments: Floats, deviation: float) -> None:
+        self.model_ = fit.fit(request, moments, deviation, self.ridge)
         self.map_, self.clip_, self.noise_deviation_ = request.chosen.map, request.chosen.clip, deviation
         self._counted(request)
         if not request.has_intervals:
@@ -124,7 +126,6 @@ class _Linear(Released):
         whole, one = self.model_.intervals(), slice(None) if self.model_.family.is_class else 0
         self.coef_, self.intercept_ = self.model_.coefficients[one], self.model_.intercept[one]
         self.intervals_, self.intercept_interval_ = whole[one, ..., :-1, :], whole[one, ..., -1, :]
-        return self
 
     def decision_function(self, X: Any) -> Floats:  # noqa: ANN401, N803
         """Scores of rows; of classes, one each."""

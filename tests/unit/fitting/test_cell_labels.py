@@ -4,6 +4,8 @@ import pytest
 import torch
 from sklearn.base import clone, is_classifier
 from sklearn.exceptions import NotFittedError
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import FunctionTransformer
 from threadpoolctl import threadpool_limits
 from torch import nn
 
@@ -305,6 +307,23 @@ def test_it_does_as_estimators_of_scikit_learn_do(three):
         CellLabels(way, cases.TAG).fit(rows, truth)
     with pytest.raises(BadArguments, match="needs labels"):
         model.score(rows, truth)
+
+
+def test_it_is_cloned_and_ends_a_pipeline(three):
+    way, rows, _, model = three
+    space = nn.Linear(5, 2)
+    copied = clone(model).set_params(cells=20, space=space)
+    assert (copied.client, copied.cells, clone(copied).space) == (way, 20, space)
+    assert model.get_params() == CellLabels(way, cases.TAG, epsilon=1.0).get_params()
+    with pytest.raises(NotFittedError):
+        copied.predict_proba(rows)
+    before, turned = charges(way), rows[:, ::-1]
+    steps = [("bytes", FunctionTransformer(np.fliplr)), ("labels", CellLabels(way, cases.TAG))]
+    line = clone(Pipeline(steps)).set_params(labels__epsilon=1.0).fit(turned)
+    np.testing.assert_array_equal(line["labels"].soft_, model.soft_)
+    np.testing.assert_array_equal(line.predict_proba(turned), model.predict_proba(rows))
+    np.testing.assert_array_equal(line.predict(turned), model.predict(rows))
+    assert charges(way) == before, "a step before it makes the same bytes, so it is the same question"
 
 
 @pytest.mark.parametrize("columns", [40, 1400])

@@ -8,6 +8,7 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.metrics import log_loss
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer
+from sklearn.utils.validation import check_is_fitted
 
 from maskedlark.errors import BadArguments
 from maskedlark.features import Encoder, OneHot, Scaled
@@ -115,6 +116,28 @@ def test_a_kill_costs_one_charge(monkeypatch, where):
         LogisticRegression(way, cases.TAG, epsilon=1.0).fit(features)
         assert charges(way) == 1
         assert way.pending() == []
+
+
+def test_a_fit_that_failed_after_its_release_is_no_fit(monkeypatch):
+    cells = 'mechanisms.cells = {kind = "laplace", noise_floor = 0.1}'
+    way, features, _ = cases.filled(more=cells, count=500)
+
+    def fail(*_):
+        raise MemoryError
+
+    with way:
+        models = LogisticRegression(way, cases.TAG, noise=1.0, map="columns"), CellLabels(way, cases.TAG)
+        for model, where in zip(models, ("fit.fit", "soft_labels.error"), strict=True):
+            with monkeypatch.context() as patch:
+                patch.setattr(f"maskedlark.fitting.{where}", fail)
+                with pytest.raises(MemoryError):
+                    model.fit(features)
+            with pytest.raises(NotFittedError):
+                check_is_fitted(model)
+            check_is_fitted(model.fit(features))
+            assert [name for name in vars(model) if name.endswith("_")][-1] == "answered_"
+            assert set(model.receipts_) == {"helper-0", "helper-1"}
+        assert charges(way) == 2
 
 
 def test_it_has_scikit_learns_manners():
