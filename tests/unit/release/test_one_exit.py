@@ -37,7 +37,7 @@ ALLOWED = {
 
 
 def uses(path: Path) -> Iterator[str]:
-    """Every function that a module names, to call it or to hand it on: by its full name where imports tell it.
+    """Every function that a module names, to call or to hand on: by its full name where imports tell it.
 
     Else by `.attribute`, if it is called.
     """
@@ -84,25 +84,28 @@ def test_only_the_pipeline_uses(used):
     assert {path for path, names in all_uses().items() if used in names} == ALLOWED[used]
 
 
+DRAW = "maskedlark.dp.mechanisms.draw"
+
+
 @pytest.mark.parametrize(
     ("line", "used"),
     [
-        ("mechanisms.draw(kind)", "maskedlark.dp.mechanisms.draw"),
-        ("pool.submit(mechanisms.draw, kind)", "maskedlark.dp.mechanisms.draw"),
-        ("f = mechanisms.draw", "maskedlark.dp.mechanisms.draw"),
-        ("def f():\n    return mechanisms.draw", "maskedlark.dp.mechanisms.draw"),
-        ("laws = {'laplace': mechanisms.draw}", "maskedlark.dp.mechanisms.draw"),
-        ("f = lambda: mechanisms.draw", "maskedlark.dp.mechanisms.draw"),
-        ("f: object = mechanisms.draw", "maskedlark.dp.mechanisms.draw"),
-        ("def f(g=mechanisms.draw): ...", "maskedlark.dp.mechanisms.draw"),
-        ("mechanisms.draw.__call__(kind)", "maskedlark.dp.mechanisms.draw"),
-        ("import maskedlark.dp.mechanisms as m\nm.draw(kind)", "maskedlark.dp.mechanisms.draw"),
+        ("mechanisms.draw(kind)", DRAW),
+        ("pool.submit(mechanisms.draw, kind)", DRAW),
+        ("f = mechanisms.draw", DRAW),
+        ("def f():\n    return mechanisms.draw", DRAW),
+        ("laws = {'laplace': mechanisms.draw}", DRAW),
+        ("f = lambda: mechanisms.draw", DRAW),
+        ("f: object = mechanisms.draw", DRAW),
+        ("def f(g=mechanisms.draw): ...", DRAW),
+        ("mechanisms.draw.__call__(kind)", DRAW),
+        ("import maskedlark.dp.mechanisms as m\nm.draw(kind)", DRAW),
         (
             "import maskedlark.dp.mechanisms\nf = maskedlark.dp.mechanisms.draw",
             "maskedlark.dp.mechanisms.draw",
         ),
-        ("from .dp.mechanisms import draw as d\nf = [d]", "maskedlark.dp.mechanisms.draw"),
-        ("from maskedlark import dp\nf = dp.mechanisms.draw", "maskedlark.dp.mechanisms.draw"),
+        ("from .dp.mechanisms import draw as d\nf = [d]", DRAW),
+        ("from maskedlark import dp\nf = dp.mechanisms.draw", DRAW),
         ("maskedlark.dp.mechanisms.draw(kind)", ".draw"),
         ("law(kind).draw(bits)", ".draw"),
         ("ledger.charge(document)", ".charge"),
