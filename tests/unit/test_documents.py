@@ -3,6 +3,7 @@
 import csv
 import re
 import subprocess
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -184,3 +185,23 @@ def test_commands_and_their_options_are_there(page):
         known = {option for parameter in command.params for option in parameter.opts} | {"--help"}
         given = {word.strip("`,.;:)…") for word in rest if re.match(r"--[a-z]", word)}
         assert {word.partition("=")[0] for word in given} <= known, words
+
+
+def declared() -> dict[str, set[str]]:
+    """The packages of `pyproject.toml`, with the extras that have them; "" where all need it."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras: dict[str, set[str]] = {}
+    for extra, wanted in {"": project["dependencies"], **project["optional-dependencies"]}.items():
+        for each in wanted:
+            extras.setdefault(re.split(r"[^\w-]", each)[0], set()).add(extra)
+    return extras
+
+
+def test_every_dependency_has_a_reason():
+    section = (ROOT / "CONTRIBUTING.md").read_text().split("\n## Dependencies, and why\n")[1].split("\n## ")[0]
+    reasons: dict[str, set[str]] = {}
+    for cell in re.findall(r"^\| (`[^|]*) \|", section, re.MULTILINE):
+        packages, _, kept = cell.partition(" (")
+        extras = {"dev"} if kept == "development)" else set(re.findall(r"`([^`]+)`", kept)) or {""}
+        reasons |= dict.fromkeys(re.findall(r"`([^`]+)`", packages), extras)
+    assert reasons == declared()
