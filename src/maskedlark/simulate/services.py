@@ -13,7 +13,7 @@ from maskedlark.web.errors import ServiceAway
 
 STOPS_WITHIN_S = 30
 _SMALL = {"MALLOC_ARENA_MAX": "1", "MALLOC_TRIM_THRESHOLD_": "131072"}
-"""For glibc: all services are on one machine, and have little to do, so they keep little of what they free."""
+"""For glibc: all services share one machine and have little to do, so none keeps much of what it freed."""
 
 
 class Process:
