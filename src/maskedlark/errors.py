@@ -10,8 +10,8 @@
         RequestRefused, RunInUse, ServiceAway, StorageUnavailable, StrangeAnswer, UnknownRequest,
         UnknownSchema, UnreadableStorage, UnsupportedDatabase, UnusedDatabase, UploadRefused, WeakKey,
         WorkFailed, WorkersLost, WrongContentType
-    BadEngine: ClusterAway, ClusterTaken, ClusterTooSmall, NotAuthenticated, OtherVersion, RayMissing,
-        UnusableDevice
+    BadEngine: ClusterAway, ClusterTaken, ClusterTooSmall, NotAuthenticated, NotEncrypted, OtherVersion,
+        RayMissing, UnusableDevice
     BadKeyFile: NoKeys
     BadSeed: BadCheckKey
     BrokenChain: Forked, RolledBack

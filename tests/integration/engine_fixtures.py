@@ -54,7 +54,7 @@ def compute(request: pytest.FixtureRequest, named: str, **changes: Any) -> dict[
     given = {"engine": engine, "workers": int(workers or 1), "shard_bytes": SHARD_BYTES} | changes
     if engine == "ray":
         cluster: RayNodes = request.getfixturevalue(nodes or "cluster")
-        request.getfixturevalue("monkeypatch").setenv("RAY_AUTH_TOKEN", cluster.token)
+        cluster.let_in(request.getfixturevalue("monkeypatch"))
         given["address"] = cluster.address
         given.setdefault("storage", f"file://{request.getfixturevalue('tmp_path')}/sealed")
     return given

@@ -128,7 +128,7 @@ def waited_for(mark: Path, led: threading.Thread) -> str:
 def test_nodes_that_are_lost_change_nothing(monkeypatch, copied, expected):
     """During every request the node that is at it is lost, and a new one comes."""
     with ray_nodes(3, cpus=3, head_cpus=0) as made:
-        monkeypatch.setenv("RAY_AUTH_TOKEN", made.token)
+        made.let_in(monkeypatch)
         monkeypatch.setattr(service, "open_engine", open_engine)
         FaultyEngine.install(copied, dict.fromkeys(ON_NODES, "outside"))
         given = compute_on(made, copied) | {"workers": 6}
@@ -159,7 +159,7 @@ def test_a_head_that_is_lost_wastes_no_charge(monkeypatch, copied, expected, dur
     """The request fails, says that it may be sent again, and is answered by the next cluster."""
     monkeypatch.setenv("RAY_gcs_rpc_server_reconnect_timeout_s", "3")
     with ray_nodes(1, cpus=2) as first:
-        monkeypatch.setenv("RAY_AUTH_TOKEN", first.token)
+        first.let_in(monkeypatch)
         given = compute_on(first, copied)
         process = threading.Thread(target=lived_anyhow, args=(copied, {during: "outside"}, given))
         process.start()
@@ -168,7 +168,7 @@ def test_a_head_that_is_lost_wastes_no_charge(monkeypatch, copied, expected, dur
     process.join()
     (copied / f"fault-{during}.go").touch()
     with ray_nodes(1, cpus=2) as second:
-        monkeypatch.setenv("RAY_AUTH_TOKEN", second.token)
+        second.let_in(monkeypatch)
         assert lived(copied, {}, compute=compute_on(second, copied)) == 0
     assert answers(copied) == expected
 
@@ -182,7 +182,7 @@ def test_a_helper_that_outlives_the_head_goes_on_with_the_next(monkeypatch, copi
     rng, refused = engine_life.Repeated(), []
     with ExitStack() as stack:
         with ray_nodes(1, cpus=2) as first:
-            monkeypatch.setenv("RAY_AUTH_TOKEN", first.token)
+            first.let_in(monkeypatch)
             made = stack.enter_context(engine_life.running(copied, rng, compute_on(first, copied), None))
             life = engine_life.Life(made, rng)
 

@@ -1169,6 +1169,13 @@ MUTANTS = (
         "tests/unit/compute/test_ray.py",
     ),
     Mutant(
+        "a cluster: on a network it is used with TLS alone",
+        SOURCE + "compute/ray_connection.py",
+        "if not _is_loopback(host):",
+        "if not _is_loopback(host) and False:",
+        "tests/unit/compute/test_settings.py",
+    ),
+    Mutant(
         "a cluster: works for one helper",
         SOURCE + "compute/ray_connection.py",
         "overwrite=False",

@@ -52,7 +52,7 @@ def engine(request) -> Iterator[Engine]:
             yield made
         return
     with pytest.MonkeyPatch.context() as patch, ray_nodes(1) as cluster:
-        patch.setenv("RAY_AUTH_TOKEN", cluster.token)
+        cluster.let_in(patch)
         settings = ComputeSettings(
             engine="ray", address=cluster.address, workers=int(workers), storage="memory://unused"
         )

@@ -19,6 +19,10 @@ class NotAuthenticated(BadEngine):
     """The cluster takes work from anybody, or does not take ours: there is no token, or a wrong one."""
 
 
+class NotEncrypted(BadEngine):
+    """The cluster has other machines, and Ray is not told to use TLS between them."""
+
+
 class ClusterTaken(BadEngine):
     """Another helper uses the cluster: on one cluster, their shares would be pooled."""
 

@@ -3,16 +3,24 @@
 The only module that imports Ray, and only in a function: importing it changes a process.
 """
 
+import ipaddress
 import os
 import secrets
 import shutil
 import socket
 import tempfile
+from collections.abc import Iterable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from maskedlark.compute.errors import ClusterAway, ClusterTaken, NotAuthenticated, OtherVersion
+from maskedlark.compute.errors import (
+    ClusterAway,
+    ClusterTaken,
+    NotAuthenticated,
+    NotEncrypted,
+    OtherVersion,
+)
 from maskedlark.storage import file_lock
 from maskedlark.storage.errors import LockHeld
 
@@ -36,11 +44,13 @@ class Cluster(NamedTuple):
 
 def connect(cluster: Cluster) -> Any:  # noqa: ANN401 - the module `ray`
     """Ray, connected; or started on this machine, to end with this process."""
+    own = cluster.address == THIS_MACHINE
+    if not own:
+        _check_encrypted([cluster.address.rpartition(":")[0].strip("[]")])
     import ray  # noqa: PLC0415 - it installs hooks, and is an optional dependency
     from ray.experimental import internal_kv  # noqa: PLC0415
 
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    own = cluster.address == THIS_MACHINE
     if own:
         # Ray lets everybody into its folder, where its sockets are, so that folder is in a private one.
         os.environ["RAY_TMPDIR"] = str(
@@ -70,7 +80,14 @@ def connect(cluster: Cluster) -> Any:  # noqa: ANN401 - the module `ray`
             f"this machine cannot work with the cluster at {cluster.address}, of which it must be a node "
             f"(ray start --address={cluster.address}): {said}"
         ) from None
-    _claim(ray, internal_kv, cluster.owner)
+    try:
+        if not own:
+            # A head with this machine's own address has nodes with others.
+            _check_encrypted(node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"])
+        _claim(internal_kv, cluster.owner)
+    except BaseException:
+        ray.shutdown()
+        raise
     return ray
 
 
@@ -96,6 +113,25 @@ def _own_folder(parent: Path) -> Path:
     _LOCKS.enter_context(file_lock.held(folder / "starting"))
     (folder / "starting").rename(folder / _RUNNING)
     return folder
+
+
+def _check_encrypted(hosts: Iterable[str]) -> None:
+    """Refuse other machines without TLS: decryption keys and the key of sealed files go to workers there."""
+    if os.environ.get("RAY_USE_TLS", "").lower() in ("1", "true"):  # As Ray reads it.
+        return
+    for host in hosts:
+        if not _is_loopback(host):
+            raise NotEncrypted(
+                f"keys and shares would cross the network to {host} in the clear: start Ray, and the helper, "
+                "with RAY_USE_TLS=1 and its certificates"
+            )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _reach(address: str) -> None:
@@ -135,12 +171,11 @@ def _set_authentication(ray: Any, mode: str) -> None:  # noqa: ANN401 - the modu
     ray._raylet.Config.initialize("")  # Ray read its environment when it was imported.
 
 
-def _claim(ray: Any, store: Any, owner: str) -> None:  # noqa: ANN401 - modules
+def _claim(store: Any, owner: str) -> None:  # noqa: ANN401 - the module
     """Note in the cluster, for as long as it runs, which helper it works for. Refuse that of another."""
     key, space = b"owner", _NAMESPACE.encode()
     store._internal_kv_put(key, owner.encode(), overwrite=False, namespace=space)
     if store._internal_kv_get(key, namespace=space) != owner.encode():
-        ray.shutdown()
         raise ClusterTaken(
             "another helper uses this cluster: two on one would pool their shares. Give each its own cluster"
         )

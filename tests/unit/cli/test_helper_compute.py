@@ -38,7 +38,7 @@ def refused(world, monkeypatch):
 
 
 def on(made: RayNodes, monkeypatch: pytest.MonkeyPatch, **changes: str | int) -> dict[str, str | int]:
-    monkeypatch.setenv("RAY_AUTH_TOKEN", made.token)
+    made.let_in(monkeypatch)
     storage = f"file://{made.folder}/datasets"
     return {"engine": "ray", "address": made.address, "workers": 1, "storage": storage, **changes}
 
@@ -55,6 +55,10 @@ def on(made: RayNodes, monkeypatch: pytest.MonkeyPatch, **changes: str | int) ->
         (
             {"engine": "ray", "address": "127.0.0.1:1", "storage": "memory://datasets"},
             "ClusterAway: nothing answers at 127.0.0.1:1",
+        ),
+        (
+            {"engine": "ray", "address": "192.0.2.1:6379", "storage": "memory://datasets"},
+            "NotEncrypted: keys and shares would cross the network to 192.0.2.1 in the clear",
         ),
         (
             {"storage": "nosuch://bucket", "workers": 1},

@@ -38,7 +38,7 @@ def cluster() -> Iterator[RayNodes]:
 @pytest.fixture(autouse=True)
 def token(request, monkeypatch):
     if "cluster" in request.fixturenames:
-        monkeypatch.setenv("RAY_AUTH_TOKEN", request.getfixturevalue("cluster").token)
+        request.getfixturevalue("cluster").let_in(monkeypatch)
 
 
 def opened(address: str, workers: int = 2, owner: str = "helper-0") -> Engine:
@@ -82,6 +82,7 @@ def test_a_cluster_that_does_not_fit_is_refused(cluster, change, error, said):
 @pytest.mark.long
 @pytest.mark.parametrize("token", ["0" * 64, ""])
 def test_a_wrong_token_is_refused(cluster, monkeypatch, tmp_path, token):
+    cluster.let_in(monkeypatch)
     monkeypatch.setenv("RAY_AUTH_TOKEN", token)
     monkeypatch.setenv("HOME", str(tmp_path))
     with pytest.raises(errors.NotAuthenticated, match="refuses the helper's token, or there is none"):
@@ -89,9 +90,10 @@ def test_a_wrong_token_is_refused(cluster, monkeypatch, tmp_path, token):
 
 
 @pytest.mark.long
-def test_a_cluster_that_asks_for_no_token_is_refused():
+def test_a_cluster_that_asks_for_no_token_is_refused(monkeypatch):
     refused = pytest.raises(errors.NotAuthenticated, match="takes work from anybody")
     with ray_nodes(1, mode="disabled") as cluster, refused:
+        cluster.let_in(monkeypatch)
         opened(cluster.address)
 
 
@@ -107,7 +109,7 @@ def test_what_answers_is_no_cluster():
 @pytest.mark.long
 def test_any_number_of_workers_and_nodes_conforms(monkeypatch, tmp_path, nodes, workers):
     with ray_nodes(nodes, cpus=4) as cluster:
-        monkeypatch.setenv("RAY_AUTH_TOKEN", cluster.token)
+        cluster.let_in(monkeypatch)
         with closing(opened(cluster.address, workers)) as engine:
             conforms(engine, tmp_path)
 
@@ -139,7 +141,7 @@ def compute_on(engine: Engine) -> None:
 def test_a_lost_head_is_said_and_the_next_one_is_used(monkeypatch):
     monkeypatch.setenv("RAY_gcs_rpc_server_reconnect_timeout_s", "3")
     with ray_nodes(1) as first:
-        monkeypatch.setenv("RAY_AUTH_TOKEN", first.token)
+        first.let_in(monkeypatch)
         engine = opened(first.address)
         assert engine.map(work.multiply, 2, range(4)) == [0, 2, 4, 6]
         first.kill_head()
@@ -155,7 +157,7 @@ def test_a_worker_of_other_files_is_refused(monkeypatch, tmp_path):
     with (tmp_path / "src" / "maskedlark" / "clock.py").open("a") as file:
         file.write("# One line more.\n")
     with ray_nodes(1, source=tmp_path / "src") as cluster:
-        monkeypatch.setenv("RAY_AUTH_TOKEN", cluster.token)
+        cluster.let_in(monkeypatch)
         with pytest.raises(errors.OtherVersion, match="with other files: install the same on every node"):
             opened(cluster.address)
 
@@ -166,7 +168,7 @@ def test_a_node_without_maskedlark_is_refused(monkeypatch, tmp_path):
     package.mkdir(parents=True)
     (package / "__init__.py").write_text("raise ImportError('it is not here')")
     with ray_nodes(1, source=tmp_path / "src") as cluster:
-        monkeypatch.setenv("RAY_AUTH_TOKEN", cluster.token)
+        cluster.let_in(monkeypatch)
         with pytest.raises(errors.OtherVersion, match="could not load maskedlark: install"):
             opened(cluster.address)
 
