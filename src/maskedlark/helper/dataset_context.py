@@ -15,7 +15,7 @@ from sqlalchemy import delete, func, select, update
 from maskedlark.clock import Clock
 from maskedlark.compute.engine import Engine
 from maskedlark.helper import tables
-from maskedlark.helper.dataset_files import DatasetFiles, LocalFiles, read_probe, remove_probes, write_probe
+from maskedlark.helper.dataset_files import DatasetFiles, LocalFiles, remove_probes, try_storage, write_probe
 from maskedlark.helper.errors import UnreadableStorage
 from maskedlark.helper.ids import MAX_LEAP_S, Ids
 from maskedlark.helper.tables import (
@@ -80,22 +80,23 @@ class DatasetContext:
         return self._files.within(str(number))
 
     def check_workers(self, engine: Engine) -> None:
-        """Refuse workers that cannot read where datasets are. Run at the start."""
+        """Refuse workers that cannot read or write where datasets are. Run at the start."""
         if isinstance(self._files, LocalFiles) and not engine.is_elsewhere:
             return
         with self._locked("probing"):
             try:
                 name = write_probe(self._files)
-                failures = [*filter(None, engine.map(read_probe, self._files, [name] * engine.workers))]
+                failures = [*filter(None, engine.map(try_storage, self._files, [name] * engine.workers))]
             except OSError as error:
                 raise _unwritable() from error
             finally:
                 remove_probes(self._files)
         if failures:
+            what, why = (sorted({*each}) for each in zip(*failures, strict=True))
             raise UnreadableStorage(
-                f"{len(failures)} of {engine.workers} workers cannot read where this helper keeps datasets "
-                f"({', '.join(sorted({*failures}))}): name storage that all of them reach in [compute] "
-                "storage, and let the user that they run as read it"
+                f"{len(failures)} of {engine.workers} workers cannot {' or '.join(what)} where this helper "
+                f"keeps datasets ({', '.join(why)}): name storage that all of them reach in [compute] "
+                "storage, and let the user that they run as read and write it"
             )
 
     def writing(self, number: int) -> AbstractContextManager[object]:

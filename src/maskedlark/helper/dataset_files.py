@@ -266,21 +266,33 @@ def _protocols(system: fsspec.AbstractFileSystem) -> tuple[str, ...]:
 
 
 def write_probe(where: DatasetFiles) -> str:
-    """Write a small file that every worker must be able to read. Run at a helper's start."""
+    """Write a small file; returns its name. Run at a helper's start."""
     name = where.unique(PROBE)
     where.write(name, lambda file: file.write(name.encode()))
     return name
 
 
-def read_probe(where: DatasetFiles, name: str) -> str:
-    """What keeps this process from reading what the helper wrote; nothing if it can. Run by every worker."""
+def read_probe(where: DatasetFiles, name: str) -> None:
+    """Read such a file."""
+    with where.open(name) as file:
+        if file.read() != name.encode():
+            raise DamagedDataset(f"the file {name} has other content")
+
+
+def try_storage(where: DatasetFiles, name: str) -> tuple[str, str] | None:
+    """What this process cannot do, and why: read what the helper wrote, or write. Run by every worker."""
+    doing = "read"
     try:
-        with where.open(name) as file:
-            return "" if file.read() == name.encode() else "other content"
+        read_probe(where, name)
+        doing = "write"
+        own = write_probe(where)
+        read_probe(where, own)
+        where.remove(own)
     except StorageUnavailable as error:
-        return type(error.__cause__).__name__
-    except Exception as error:  # noqa: BLE001 - whatever it is, this worker cannot read
-        return type(error).__name__
+        return doing, type(error.__cause__).__name__
+    except Exception as error:  # noqa: BLE001 - whatever it is, this worker cannot do it
+        return doing, type(error).__name__
+    return None
 
 
 def remove_probes(where: DatasetFiles) -> None:

@@ -53,7 +53,7 @@ class DamagedDataset(MaskedLarkError):
 
 
 class UnreadableStorage(MaskedLarkError):
-    """The storage of datasets cannot be used, or a worker cannot read it. Found at the start."""
+    """The storage of datasets cannot be used, or a worker cannot read or write it. Found at the start."""
 
 
 class NoKeys(BadKeyFile):

@@ -1,4 +1,4 @@
-"""At its start a helper has every worker read a small file. Those that cannot are counted, with why."""
+"""At its start every worker of a helper reads a small file and writes one. Who cannot is counted, with why."""
 
 import os
 from contextlib import closing
@@ -16,7 +16,7 @@ from maskedlark.helper.dataset_files import DatasetFiles, LocalFiles, SealedFile
 from maskedlark.helper.errors import UnreadableStorage
 from maskedlark.storage.engine import open_database
 from maskedlark.storage.errors import StorageUnavailable
-from tests.unit.compute.private_files import PrivateFiles
+from tests.unit.compute.private_files import PrivateFiles, ReadOnlyFiles
 
 
 def check(folder: Path, storage: DatasetFiles | None, engine: Engine) -> None:
@@ -51,6 +51,33 @@ def test_workers_that_may_not_read_are_counted(tmp_path, monkeypatch, sealed, er
 def test_workers_in_processes_of_their_own_are_counted(tmp_path):
     with closing(LocalEngine(2)) as engine, pytest.raises(UnreadableStorage, match="2 of 2 workers"):
         check_private(tmp_path, engine)
+
+
+def test_workers_that_may_only_read_are_counted(tmp_path):
+    with closing(LocalEngine(2)) as engine:
+        engine.is_elsewhere = True
+        said = r"^2 of 2 workers cannot write where .* \(PermissionError\): name storage"
+        with pytest.raises(UnreadableStorage, match=said):
+            check(tmp_path, ReadOnlyFiles(tmp_path / "shared", os.getpid()), engine)
+    assert not [*(tmp_path / "shared").iterdir()]
+
+
+@pytest.mark.parametrize("what", ["write", "remove"])
+def test_one_of_two_workers_that_may_not_change_files_is_counted(tmp_path, monkeypatch, what):
+    """Also one that leaves behind what it wrote."""
+    calls, allowed = [], getattr(SealedFiles, what)
+
+    def refused(*given: object) -> object:
+        calls.append(given)
+        if len(calls) == 2:
+            raise PermissionError(13, "not for you")
+        return allowed(*given)
+
+    monkeypatch.setattr(SealedFiles, what, refused)
+    storage = SealedFiles(f"file://{tmp_path}/sealed", key_of(b"secret"))
+    with pytest.raises(UnreadableStorage, match=r"^1 of 2 workers cannot write where .* \(PermissionError\)"):
+        check(tmp_path, storage, Elsewhere())
+    assert not [*(tmp_path / "sealed").iterdir()]
 
 
 @pytest.mark.long
