@@ -1,4 +1,4 @@
-"""At its start every worker of a helper reads a small file and writes one. Who cannot is counted, with why."""
+"""At its start every worker of a helper reads a small file and writes one. Who cannot is counted, and why."""
 
 import os
 from contextlib import closing
