@@ -115,7 +115,7 @@ class LoopTimes(NamedTuple):
     """From all helpers."""
 
     @property
-    def bytes_a_step(self) -> float:
+    def bytes_per_step(self) -> float:
         """Both ways."""
         return self.request_bytes + self.answer_bytes
 
@@ -162,8 +162,10 @@ def _figures(raced: Race) -> dict[str, object]:
         "whole_loop": by_size(lambda _, each: each.whole_loop),
         "step_ms": by_size(lambda _, each: each.http_ms),
         "in_memory_step_ms": by_size(lambda _, each: each.memory_ms),
-        "bytes": by_size(lambda _, each: each.bytes_a_step),
-        "bytes_with_upload": by_size(lambda size, each: each.bytes_a_step + uploaded / (case.records / size)),
+        "bytes": by_size(lambda _, each: each.bytes_per_step),
+        "bytes_with_upload": by_size(
+            lambda size, each: each.bytes_per_step + uploaded / (case.records / size)
+        ),
         "upload_bytes": uploaded,
         "records": case.records,
     }

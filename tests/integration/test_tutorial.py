@@ -117,7 +117,7 @@ def test_the_commands_do_the_same_and_typed_again_cost_nothing_more(tmp_path):
             typed_again(command, tmp_path)
         assert (tmp_path / "play" / "model.pt").read_bytes() == kept
         for _ in range(2):
-            assert "questions answered" in typed(f"{variables}\n{verify}", tmp_path)
+            assert "queries answered" in typed(f"{variables}\n{verify}", tmp_path)
         [python] = re.findall(r"^```py\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
         [[predicted]] = [re.findall(r"0\.\d+", each) for each in ran([Cell(python, "")], tmp_path)]
         assert float(predicted) > 0.5

@@ -198,7 +198,9 @@ def declared() -> dict[str, set[str]]:
 
 
 def test_every_dependency_has_a_reason():
-    section = (ROOT / "CONTRIBUTING.md").read_text().split("\n## Dependencies, and why\n")[1].split("\n## ")[0]
+    section = (
+        (ROOT / "CONTRIBUTING.md").read_text().split("\n## Dependencies, and why\n")[1].split("\n## ")[0]
+    )
     reasons: dict[str, set[str]] = {}
     for cell in re.findall(r"^\| (`[^|]*) \|", section, re.MULTILINE):
         packages, _, kept = cell.partition(" (")

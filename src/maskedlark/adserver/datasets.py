@@ -121,7 +121,7 @@ class QueryableDatasets:
         chosen = self._frozen(purpose) if names is None else self._named(names)
         if len(chosen) > MAX_DATASETS:
             raise BadArguments(
-                f"{len(chosen)} datasets, and one question is over at most {MAX_DATASETS}: name fewer"
+                f"{len(chosen)} datasets, and one query is over at most {MAX_DATASETS}: name fewer"
             )
         digests = tuple(sorted(each.digest for each in chosen if each.digest is not None))
         return self.parameters.by_digest(chosen[0].selection.parameters), digests
@@ -139,7 +139,7 @@ class QueryableDatasets:
             for name in gone:
                 self.datasets.mark(name, DatasetState.EXPIRED)
             raise Expired(
-                f"{error} ({', '.join(gone)}). It is marked so here, and left out of questions that name no "
+                f"{error} ({', '.join(gone)}). It is marked so here, and left out of queries that name no "
                 "dataset: ask again"
             ) from None
 

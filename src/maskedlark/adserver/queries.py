@@ -269,7 +269,7 @@ def _mention_alike(digest: bytes, pending: Sequence[StoredRequest]) -> None:
     alike = [each.id for each in pending if each.spec_digest[:32] == digest[:32]]
     if alike:
         _LOG.warning(
-            "the same question is pending over other datasets (request %s): this one is asked and "
+            "the same query is pending over other datasets (request %s): this one is asked and "
             "charged apart; `maskedlark query --resume ID` finishes that one",
             ", ".join(alike),
         )

@@ -25,7 +25,7 @@ app = typer.Typer()
 
 
 class AskedBefore(MaskedLarkError):
-    """The same question was answered before: its answer can be shown again, free of charge."""
+    """The same query was answered before: its answer can be shown again, free of charge."""
 
 
 @command(
@@ -44,10 +44,10 @@ def query(
     confidence: Annotated[float, Option(min=0, max=1, help="Of the intervals.")] = CONFIDENCE,
     explain: Annotated[bool, Option("--explain", help="Say what it would cost; spend nothing.")] = False,
     again: Annotated[
-        bool, Option("--again", help="Ask for another answer to a question that was answered before.")
+        bool, Option("--again", help="Ask for another answer to a query that was answered before.")
     ] = False,
     pending: Annotated[
-        bool, Option("--pending", help="List questions that were begun and not answered.")
+        bool, Option("--pending", help="List queries that were begun and not answered.")
     ] = False,
     resume: Annotated[Text, Option(help="Finish this request, or show its answer again.")] = None,
     forget: Annotated[Text, Option(help="Let go of this request; what was charged stays charged.")] = None,
@@ -120,7 +120,7 @@ def _list(pending: Sequence[StoredRequest], as_json: bool) -> None:
         lines.append(f"  {request.function} {what} over {over}, noise {request.noise:g}")
     print_result({"pending": fields}, as_json, *lines)
     if not (asked or as_json):
-        typer.echo("no question is pending", err=True)
+        typer.echo("no query is pending", err=True)
 
 
 def parse_where(texts: list[str]) -> dict[str, list[Entry] | Between]:

@@ -173,7 +173,7 @@ def _fields(verified: ReceiptVerifier, documents: Sequence[Document]) -> dict[st
         "receipts": len(receipts),
         "datasets_frozen": len(frozen),
         "reports_not_valid": sum(each.invalid or 0 for each in frozen),
-        "questions_answered": sum(isinstance(each, receipt.ReleaseReceipt) for each in receipts),
+        "queries_answered": sum(isinstance(each, receipt.ReleaseReceipt) for each in receipts),
         "training_sessions": [
             _session(each, used.get(each.request), charges[each.parameters][each.number]) for each in opened
         ],
@@ -194,8 +194,8 @@ def _session(opened: receipt.OpenedReceipt, used: int | None, charged: EpsilonPa
     return {**said, "used": used, **figures}
 
 
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}{'s' * (count != 1)}"
+def _counted(count: int, noun: str, several: str = "") -> str:
+    return f"{count} {noun if count == 1 else several or f'{noun}s'}"
 
 
 def _lines(fields: dict[str, Any]) -> Iterator[str]:
@@ -204,7 +204,7 @@ def _lines(fields: dict[str, Any]) -> Iterator[str]:
     yield (
         f"{_counted(fields['receipts'], 'receipt')} of {fields['helper']} for {fields['origin']} verified: "
         f"{_counted(fields['datasets_frozen'], 'dataset')} frozen, "
-        f"{_counted(fields['questions_answered'], 'question')} answered, "
+        f"{_counted(fields['queries_answered'], 'query', 'queries')} answered, "
         f"{_counted(len(sessions), 'training session')} opened"
     )
     if invalid := fields["reports_not_valid"]:

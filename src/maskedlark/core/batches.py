@@ -123,10 +123,10 @@ def partition(seed: bytes, tag: str, slot: int, batches: int, records: int) -> R
     # The part of the first and the last record with these bits; if they differ, of each one by its word.
     low, high = (np.searchsorted(ends, rank, "right") for rank in (before, before + counts - 1))
     is_cut, part = low < high, low.astype(np.min_scalar_type(batches))
-    found = np.empty(records, part.dtype)
+    batch_of = np.empty(records, part.dtype)
     open_words, open_places = [np.empty(0, np.uint64)], [np.empty(0, np.intp)]
     for block, words, first in leading():
-        found[block] = part[first]
+        batch_of[block] = part[first]
         still = np.flatnonzero(is_cut[first])
         open_words.append(words[still])
         open_places.append(still + block.start)
@@ -134,8 +134,8 @@ def partition(seed: bytes, tag: str, slot: int, batches: int, records: int) -> R
     order = np.argsort(words, kind="stable")
     first = (words[order] >> shift).astype(np.intp)
     rank = before[first] + np.arange(len(first)) - np.searchsorted(first, first)
-    found[still[order]] = np.searchsorted(ends, rank, "right")
-    return found
+    batch_of[still[order]] = np.searchsorted(ends, rank, "right")
+    return batch_of
 
 
 def room(rate: float, records: int) -> int:

@@ -47,7 +47,7 @@ def read(
     features, nodes = graph.way(output)
     reader = _Reader(graph, losses, features)
     for node in nodes:
-        reader.take(node)
+        reader.read(node)
     return reader.model()
 
 
@@ -73,7 +73,7 @@ class _Reader:
         modules = [module for _, module in self._modules]
         return nn.Sequential(*(modules if isinstance(modules[-1], nn.Linear) else modules[:-1]))
 
-    def take(self, node: NodeProto) -> None:
+    def read(self, node: NodeProto) -> None:
         """Read one node."""
         if node.op_type in shapes.MOVES:
             self._move(node)

@@ -274,6 +274,6 @@ class CellLabels(ClassifierMixin, Released):  # type: ignore[misc]
 def _buckets(rows: Bytes, names: Sequence[str], seed: int) -> Map | None:
     """The map of a table; None, so principal components, of one so wide that centroids would not fit."""
     with suppress(BadArguments):
-        found = maps.fit(rows, names, "buckets", seed)
-        return found if found.size <= maps.MAX_WEIGHTS // 2 else None
+        buckets = maps.fit(rows, names, "buckets", seed)
+        return buckets if buckets.size <= maps.MAX_WEIGHTS // 2 else None
     return None

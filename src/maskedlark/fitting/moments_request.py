@@ -99,14 +99,14 @@ class MomentsRequest:
         sample = self.rows[:: -(-len(self.rows) // design.SAMPLE)]
         reference = Reference(sample, self.names, self.settings.seed)
         outputs = len(self.space) if self.family is SOFTMAX else 1
-        found = [map_ for map_ in self._maps(sample) if len(map_.bias) < MAX_COEFFICIENTS]
-        if not found:
+        small = [map_ for map_ in self._maps(sample) if len(map_.bias) < MAX_COEFFICIENTS]
+        if not small:
             raise BadArguments(
                 f"a map has fewer than {MAX_COEFFICIENTS:,} numbers, and this one has more: give map= of "
                 "fewer, or take CellLabels"
             )
         # Rather one whose coefficients have intervals.
-        fitting = [map_ for map_ in found if outputs * (len(map_.bias) + 1) <= MAX_COEFFICIENTS] or found
+        fitting = [map_ for map_ in small if outputs * (len(map_.bias) + 1) <= MAX_COEFFICIENTS] or small
         return tuple(each for map_ in fitting for each in self._tried(map_, sample, reference))
 
     @cached_property

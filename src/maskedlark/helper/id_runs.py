@@ -51,10 +51,10 @@ class IdRuns:
 
     def among(self, wanted: Names) -> NDArray[np.bool_]:
         """Which of these are in the set."""
-        found = np.zeros(len(wanted), np.bool_)
+        is_there = np.zeros(len(wanted), np.bool_)
         for run in self.runs:
-            found |= _among(wanted, run)
-        return found
+            is_there |= _among(wanted, run)
+        return is_there
 
     def remove(self, gone: "IdRuns") -> None:
         """Remove all of another set. Rewrites every run that has some."""

@@ -76,14 +76,14 @@ def compute_counted(engine: Engine, computation: Computation, rows: Sequence[Sha
     rounds = max(1, min(ROUNDS, len(rows) // (engine.workers * PIECE)))
     # A multiple of the workers: each has the same shards as in `compute`.
     each = engine.workers * -(-len(rows) // (engine.workers * rounds))
-    found: list[Partial] = []
+    partials: list[Partial] = []
     with UNDER_WAY.counted("query", len(rows)) as progress:
         for start in range(0, len(rows), each or 1):
             if start:  # Not all rounds' answers at once: each may have a million rows.
-                found = [computation.query.combined(found)]
-            found += compute(engine, computation, rows[start : start + each])
+                partials = [computation.query.combined(partials)]
+            partials += compute(engine, computation, rows[start : start + each])
             progress(min(start + each, len(rows)))
-    return found
+    return partials
 
 
 def over(computation: Computation, rows: Sequence[ShardRows]) -> Partial:

@@ -46,12 +46,12 @@ class UnderWay:
 
     def figures(self) -> dict[tuple[str, ...], float]:
         """Pieces done and in all, by what is under way."""
-        found: Counter[tuple[str, ...]] = Counter()
+        counts: Counter[tuple[str, ...]] = Counter()
         with self._lock:
             for what, done, pieces in self._all.values():
-                found[what, "done"] += done
-                found[what, "all"] += pieces
-        return {name: float(count) for name, count in found.items()}
+                counts[what, "done"] += done
+                counts[what, "all"] += pieces
+        return {name: float(count) for name, count in counts.items()}
 
 
 UNDER_WAY = UnderWay()

@@ -57,7 +57,7 @@ class TrainingPlan:
     size: int
     """Number of parameters."""
     helpers: int
-    bytes_a_step: int
+    bytes_per_step: int
     """Sent and received, all helpers together."""
     precision: Precision
     typical: float | None = None
@@ -90,7 +90,7 @@ class TrainingPlan:
         return expected_batch(self.sampling, self.records)
 
     @property
-    def rows_a_step(self) -> int:
+    def rows_per_step(self) -> int:
         """The rows that a helper computes over in a step: in shards of one size, each with its padding."""
         share = min(1.0, self.batch / self.records) if self.records else 1.0
         if self.sampling.kind in ("whole", "chosen"):
@@ -136,24 +136,24 @@ class TrainingPlan:
             "bound": self.bound,
             "typical_gradient": self.typical,
             **self.precision.figures(),
-            "bytes_a_step": self.bytes_a_step,
+            "bytes_per_step": self.bytes_per_step,
             "shards": self.shards,
-            "rows_a_step": self.rows_a_step,
+            "rows_per_step": self.rows_per_step,
             "stored_bytes": self.stored_bytes,
             "hopeless": self.is_hopeless,
         }
 
     def __str__(self) -> str:
         drawn = f"{self.steps} steps of {self.batch:.0f} of {self.records} records, {self._drawn()}"
-        one, whole = decimal(self.bytes_a_step), decimal(self.steps * self.bytes_a_step)
+        one, whole = decimal(self.bytes_per_step), decimal(self.steps * self.bytes_per_step)
         finely = self.precision.lines(1 / self.signal)
-        lines = [drawn, *self._charged(), *self._bounded(), *finely, f"{one} a step, {whole} in all"]
+        lines = [drawn, *self._charged(), *self._bounded(), *finely, f"{one} per step, {whole} in all"]
         if self.shards > 1:
             has = decimal(self.stored_bytes)
-            read = decimal(round(self.stored_bytes * self.rows_a_step / self.records))
+            read = decimal(round(self.stored_bytes * self.rows_per_step / self.records))
             lines.append(
                 f"each helper has {has} in {self.shards} shards, and reads about {read} of all of them in "
-                f"every step: {self.rows_a_step} rows with those that hide the batch. With `storage` it "
+                f"every step: {self.rows_per_step} rows with those that hide the batch. With `storage` it "
                 "reads whole shards, but for 512 MiB that each worker keeps"
             )
         if self.is_hopeless:
@@ -183,7 +183,7 @@ class TrainingPlan:
             f"ε = {both(self.epsilon, self.coalition_epsilon)}; δ = {self.session_charge.delta:.3g}",
             f"noise {self.session_charge.noise:g} times the sensitivity at each of {self.helpers} helpers: "
             f"{self.deviation:.3g} on every number of a mean gradient, which is at most {self.bound:g} long; "
-            f"signal to noise at most {self.signal:.3g} a step",
+            f"signal to noise at most {self.signal:.3g} per step",
         ]
 
     def _drawn(self) -> str:

@@ -541,7 +541,7 @@ def test_an_expiry_at_one_helper_alone_is_noticed_by_resuming_too(world):
 def test_more_datasets_than_a_question_takes_is_one_clear_error(world, monkeypatch):
     monkeypatch.setattr("maskedlark.adserver.datasets.MAX_DATASETS", 1)
     world.frozen("tuesday", at=NOW + 100)
-    with pytest.raises(BadArguments, match="2 datasets, and one question is over at most 1: name fewer"):
+    with pytest.raises(BadArguments, match="2 datasets, and one query is over at most 1: name fewer"):
         world.client.query(["purchase"])
 
 

@@ -85,7 +85,7 @@ def refuses(files, **options):
 
 
 COST = [
-    "4 receipts of helper-0 for ads.example verified: 1 dataset frozen, 3 questions answered, "
+    "4 receipts of helper-0 for ads.example verified: 1 dataset frozen, 3 queries answered, "
     "0 training sessions opened",
     "version 1: a source has cost at most ε = 1 at δ = 0, of ε = 8 at δ = 1e-06; "
     "ε = 1 if all helpers but one joined the ad server",
@@ -103,7 +103,7 @@ def test_what_was_verified_for_programs(world):
         "receipts": 4,
         "datasets_frozen": 1,
         "reports_not_valid": 0,
-        "questions_answered": 3,
+        "queries_answered": 3,
         "training_sessions": [],
         "receipts_lost": 0,
         "spent": [

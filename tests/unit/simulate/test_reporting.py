@@ -24,8 +24,8 @@ def run(tmp_path, state: DatasetState) -> dict[Purpose, Dataset]:
     document = SimpleNamespace(purposes=lambda: [Purpose.TRAIN])
     selection = Selection(Purpose.TRAIN, b"document", 0, 1)
     there = Dataset(DATASETS[Purpose.TRAIN], selection, 5, state)
-    scene = cast(Any, SimpleNamespace(document=document, folder=tmp_path))
-    return Reporting(scene, cast(Any, None), "tag").run(
+    cluster = cast(Any, SimpleNamespace(document=document, folder=tmp_path))
+    return Reporting(cluster, cast(Any, None), "tag").run(
         cast(Client, SimpleNamespace(datasets=lambda: [there]))
     )
 

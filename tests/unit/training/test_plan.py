@@ -324,6 +324,6 @@ def test_a_helper_that_lost_receipts_plans_nothing():
 )
 def test_a_plan_says_what_a_step_reads_with_the_rows_that_hide_the_batch(sampling, rows):
     plan = replace(run(home(document()), model(), **sampling).plan(), shards=10, stored_bytes=30_000)
-    assert plan.rows_a_step == plan.figures()["rows_a_step"] == rows
+    assert plan.rows_per_step == plan.figures()["rows_per_step"] == rows
     assert f"reads about {rows / 10:.1f} kB of all" in str(plan)
     assert f"{rows} rows with those that hide the batch" in str(plan)

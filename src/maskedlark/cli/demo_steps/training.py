@@ -71,14 +71,14 @@ def run(console: Screen, client: Client, crowd: People, encoder: Encoder, rng: R
     """Fit, train, judge on others, and show all models."""
     judge = judge_by(encoder)
     fit, start = _fit(client, crowd, encoder, judge), time.perf_counter()
-    private, plan, course = _with_helpers(client, encoder, judge)
+    private, plan, quality = _with_helpers(client, encoder, judge)
     seconds, clear = time.perf_counter() - start, _in_the_clear(crowd, encoder, rng)
     models = (
         judge(private, f"trained by {plan.steps} private gradients", "each browser its own"),
         judge(clear, "trained in the clear", "whoever trained it"),
         judge(_untrained(encoder), "not trained: guessing", "nobody"),
     )
-    costs, points = (plan.epsilon, plan.coalition_epsilon, DELTA), _points(plan, course)
+    costs, points = (plan.epsilon, plan.coalition_epsilon, DELTA), _points(plan, quality)
     features = tuple(crowd.known)
     console.say(f"""A logistic regression of {", ".join(features)} was fitted from one noisy sum of the
         helpers, in {fit.seconds:.0f} s. It cost [bold]ε = {fit.epsilon:.3g} against everybody[/]: the ad
@@ -121,7 +121,7 @@ def _with_helpers(
     A caller who trains this way has no labels, so the loss is the demo's, on people that it made up.
     """
     model = _untrained(encoder)
-    optimiser, course = _optimiser(model), {0: judge(model)}
+    optimiser, quality = _optimiser(model), {0: judge(model)}
     with client.training(
         model,
         loss="bce",
@@ -137,16 +137,18 @@ def _with_helpers(
             optimiser.zero_grad()
             step.backward()
             optimiser.step()
-            course[step.number + 1] = judge(model)
-            training.show(loss=course[step.number + 1].loss)
-        return model, training.plan(), course
+            quality[step.number + 1] = judge(model)
+            training.show(loss=quality[step.number + 1].loss)
+        return model, training.plan(), quality
 
 
-def _points(plan: TrainingPlan, course: QualityByStep) -> tuple[Point, ...]:
+def _points(plan: TrainingPlan, quality: QualityByStep) -> tuple[Point, ...]:
     """The model's quality during training, and the cost of a run that ends there, with the same noise."""
     costs = {0: (0.0, 0.0), **{steps: _costs(plan, steps) for steps in MARKED if steps < plan.steps}}
     costs[plan.steps] = (plan.epsilon, plan.coalition_epsilon)
-    return tuple(Point(steps, *cost, course[steps].auc, course[steps].loss) for steps, cost in costs.items())
+    return tuple(
+        Point(steps, *cost, quality[steps].auc, quality[steps].loss) for steps, cost in costs.items()
+    )
 
 
 def _costs(plan: TrainingPlan, steps: int) -> tuple[float, float]:

@@ -55,7 +55,7 @@ def _way(results: DemoResults) -> Iterator[tuple[str, str]]:
     words = f"""split what a person did into shares, one for each helper and random by itself, and seal them;
         {results.fake_rate * 100:g} % more are fakes"""
     yield f"{results.users:,} browsers", words
-    yield "an ad server", f"stores {sent.reports:,} reports that it cannot read, and asks questions"
+    yield "an ad server", f"stores {sent.reports:,} reports that it cannot read, and asks queries"
     words = f"""open their own shares of {sent.measured:,} records to add up and {sent.trained:,} to train,
         want at least k = {results.report.k}, charge ε, and add noise"""
     yield f"{results.helpers} helpers", words
@@ -116,7 +116,7 @@ def _trained(name: str, title: str, model: Model | None) -> Markup:
     heads = ["steps", "ε, ad server alone", "ε, with all helpers but one", "AUC", "log-loss"]
     cells = "{steps} {epsilon:.2f} {coalition:.2f} {auc:.3f} {loss:.3f}"
     rows = [cells.format(**vars(point)).split() for point in model.points]
-    steps = folded(table("The training's course", heads, rows))
+    steps = folded(table("The training, step by step", heads, rows))
     return section(name, title, intro, drawn, paragraph(note), steps)
 
 
