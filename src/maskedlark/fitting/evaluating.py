@@ -11,6 +11,7 @@ import numpy as np
 
 from maskedlark.adserver.client import Client
 from maskedlark.errors import BadArguments
+from maskedlark.exact.losses import SquaredError
 from maskedlark.exact.quantise import dequantise, quantise
 from maskedlark.fitting.fitted import FittedModel
 from maskedlark.fitting.glm import POISSON
@@ -64,19 +65,26 @@ def evaluation(
     document, _ = client.frozen_to_train(datasets)
     declared, network = document.trained(fitted.tag), fitted.phi.network
     check_encoder(declared, fitted.encoder)
-    if len(declared.labels) > 1 or fitted.family is POISSON:
+    if fitted.label >= len(declared.labels):
+        raise BadArguments(f"{fitted.tag} has {len(declared.labels)} labels, and the model is of another")
+    is_number = isinstance(network.losses[fitted.label], SquaredError)
+    if fitted.family is POISSON or fitted.family.is_class == is_number:
         raise BadArguments(
-            "only models of one label are evaluated, and no Poisson model, whose scores are logarithms"
+            "no Poisson model is evaluated, whose scores are logarithms, nor one that takes a yes or no for "
+            "a number: `maskedlark.fitting.compare` tells their losses"
         )
     sent, last = fitted.phi.weights, network.layers[-1].linear
     assert last.bias is not None, "a map has a constant"
     parameters = dequantise(network, sent)
-    parameters |= {last.weight: fitted.theta[:, :-1], last.bias: fitted.theta[:, -1]}
+    # Outputs of other labels stay as they were sent, at 0.
+    own = network.columns[fitted.label]
+    parameters[last.weight][own], parameters[last.bias][own] = fitted.theta[:, :-1], fitted.theta[:, -1]
     weights = quantise(network, parameters, sent.activations, sent.bits)
     rows = None if table is None else asked_rows(table, fitted.encoder, network.features)
     return Evaluation(
-        client, fitted.tag, network, weights, rows, buckets, datasets=datasets, noise=noise, epsilon=epsilon
-    )
+        client, fitted.tag, network, weights, rows, buckets, datasets=datasets, noise=noise, epsilon=epsilon,
+        label=fitted.label,
+    )  # fmt: skip
 
 
 def recalibrated(model: Model, evaluated: Evaluated) -> FittedModel:

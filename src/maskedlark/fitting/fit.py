@@ -60,6 +60,7 @@ def fit(request: MomentsRequest, moments: Floats, deviation: float, ridge: float
         coefficients,
         intercept,
         errors,
+        settings.label,
     )
 
 

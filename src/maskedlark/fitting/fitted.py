@@ -32,6 +32,8 @@ class FittedModel:
     intercept: Floats
     errors: Floats
     """Standard errors, (outputs, names + 1), the intercept's last; NaN of too many, and if recalibrated."""
+    label: int = 0
+    """Which of the model's labels."""
     before: "FittedModel | None" = None
     """The model that this one was recalibrated from: its evaluation is a question that was answered."""
 

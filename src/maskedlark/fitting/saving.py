@@ -40,6 +40,7 @@ class _Saved(Settings):
     version: Literal[1] = 1
     family: Literal["logistic", "softmax", "least squares", "poisson"]
     tag: str
+    label: Annotated[int, Field(ge=0)] = 0
     encoder: str | None
     model: DescribedModel
     weights: str
@@ -61,6 +62,7 @@ def save(model: FittedModel, path: str | Path) -> None:
     saved = _Saved(
         family=model.family.name,  # type: ignore[arg-type]
         tag=model.tag,
+        label=model.label,
         encoder=None if encoder is None else encoder.to_json(),
         model=described.describe(phi.network, phi.fraction),
         weights=weights.to_text(phi.weights),
@@ -91,11 +93,14 @@ def load(path: str | Path) -> FittedModel:
     except (ValidationError, MaskedLarkError, ValueError) as error:
         raise NotAModel(f"{path} is no model saved by `fitting`: {type(error).__name__}") from None
     outputs, names = len(saved.intercept), len(saved.names)
+    if [loss.outputs for loss in network.losses][saved.label :][:1] != [outputs]:
+        raise NotAModel(f"{path} is no model saved by `fitting`: it has no such label")
     shapes = [(outputs, phi.width), (outputs, names), (outputs,), (outputs, names + 1)]
     for arrays in (now, before):
         if arrays is not None and [each.shape for each in arrays.values()] != shapes:
             raise NotAModel(f"{path} is no model saved by `fitting`: its parts are of different sizes")
-    model = FittedModel(FAMILIES[saved.family], saved.tag, encoder, phi, names=saved.names, **now)
+    now |= {"names": saved.names, "label": saved.label}
+    model = FittedModel(FAMILIES[saved.family], saved.tag, encoder, phi, **now)
     return model if before is None else replace(model, before=replace(model, **before))
 
 

@@ -84,6 +84,8 @@ class Evaluation:
     datasets: Sequence[str] | None = None
     noise: float | None = None
     epsilon: float | None = None
+    label: int | None = None
+    """Its place, if it is the only one that is asked about."""
 
     def __post_init__(self) -> None:
         none = self.buckets is not None and self.buckets < 1
@@ -126,6 +128,8 @@ class Evaluation:
         for place, (loss, columns, space) in enumerate(
             zip(self.network.losses, self.network.columns, spaces, strict=False)
         ):
+            if self.label not in (None, place):
+                continue
             count = score_buckets.BUCKETS if self.buckets is None else self.buckets
             if outputs is None or self.rows is None:
                 edges = score_buckets.evenly(loss, space, count)

@@ -15,6 +15,8 @@ from maskedlark.fitting import (
     recalibrated,
     saving,
 )
+from maskedlark.training.metrics import Values
+from tests.unit.fitting import cases
 from tests.unit.fitting.cases import FEATURES, TAG, filled
 from tests.unit.fitting.charged import charges
 
@@ -102,6 +104,35 @@ def test_classes_and_numbers():
     model, rows, labels, found = evaluated(LinearRegression, "least squares")
     error = found.squared_error
     assert abs(error.value - np.mean((model.predict(rows) - labels) ** 2)) < error.coarse + 0.2
+
+
+def test_of_several_labels_the_one_that_was_fitted_is_evaluated(monkeypatch, tmp_path):
+    kinds, rows = ("softmax", "logistic", "least squares"), cases.rows(2000)
+    monkeypatch.setitem(cases.LABELS, "several", ", ".join(cases.LABELS[each] for each in kinds))
+    truths = [cases.labels(rows, each) for each in kinds]
+    with cases.workflow("several", more=EVALUATED) as client:
+        client.make_training_dataset("first", TAG, rows, truths, decoded=True)
+        for place, kind in enumerate(kinds):
+            estimator = LinearRegression if kind == "least squares" else LogisticRegression
+            model = estimator(client, TAG, noise=0.5, label=place, map="columns").fit(rows)
+            model.save(tmp_path / "model.json")
+            for each, table in ((model, rows), (load(tmp_path / "model.json"), None)):
+                (found,) = evaluate(client, each, table, noise=0.02).labels
+                assert evaluation(client, each, table, noise=0.02).is_answered()
+                if isinstance(found, Values):
+                    clear, error = np.mean((model.predict(rows) - truths[place]) ** 2), found.squared_error
+                    assert abs(error.value - clear) < error.coarse + 0.2
+                else:
+                    assert kind != "least squares"
+                    clear = np.mean(model.predict(rows) == truths[place])
+                    assert abs(found.accuracy.value - clear) < 0.01
+            if kind == "logistic":
+                assert recalibrated(model, evaluate(client, model, rows, noise=0.02)).label == place
+        number = LinearRegression(client, TAG, noise=0.5, label=1, map="columns").fit(rows)
+        with pytest.raises(BadArguments, match="takes a yes or no for a number"):
+            evaluate(client, number)
+        with pytest.raises(BadArguments, match="has 3 labels, and the model is of another"):
+            evaluate(client, replace(number.model_, label=3))
 
 
 def test_what_cannot_be_evaluated_is_refused_before_anything_is_asked():

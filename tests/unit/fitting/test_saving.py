@@ -50,6 +50,8 @@ def test_a_number_is_saved_too(tmp_path):
         {"clip": 0.0},
         {"encoder": "{}"},
         {"intercept": []},
+        {"label": 1},
+        {"label": -1},
         {"model": {}},
     ],
 )
