@@ -40,6 +40,7 @@ class Cluster(NamedTuple):
     workers: int
     cuda: bool
     owner: str
+    """The helper's name and the public key of its identity: two operators may choose one name."""
 
 
 def connect(cluster: Cluster) -> Any:  # noqa: ANN401 - the module `ray`
@@ -175,7 +176,9 @@ def _claim(store: Any, owner: str) -> None:  # noqa: ANN401 - the module
     """Note in the cluster, for as long as it runs, which helper it works for. Refuse that of another."""
     key, space = b"owner", _NAMESPACE.encode()
     store._internal_kv_put(key, owner.encode(), overwrite=False, namespace=space)
-    if store._internal_kv_get(key, namespace=space) != owner.encode():
+    theirs = store._internal_kv_get(key, namespace=space)
+    if theirs != owner.encode():
         raise ClusterTaken(
-            "another helper uses this cluster: two on one would pool their shares. Give each its own cluster"
+            f"another helper uses this cluster, {theirs.decode(errors='replace')}: two on one would pool "
+            "their shares. Give each its own cluster"
         )

@@ -66,7 +66,7 @@ class ComputeSettings(Settings):
 
 
 def open_engine(settings: ComputeSettings, owner: str) -> Engine:
-    """The engine, ready to work; `owner` is the helper's name. Raises `BadEngine` if it cannot be."""
+    """The engine, ready to work; `owner`: its helper's name and identity. Raises `BadEngine` if not."""
     if settings.engine == "ray":
         if find_spec("ray") is None:
             raise RayMissing("engine = \"ray\" needs Ray: run pip install 'maskedlark[ray]'")

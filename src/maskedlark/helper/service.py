@@ -62,7 +62,8 @@ class Service:
         anchor = stack.enter_context(open_anchor(config, self.database))
         self.ledger = Ledger(self.database, anchor, self.keyring, clock, rng)
         self.ledger.check()
-        self.engine = stack.enter_context(closing(open_engine(config.own_compute, config.name)))
+        owner = f"{config.name} {self.keyring.identity.public.hex()}"
+        self.engine = stack.enter_context(closing(open_engine(config.own_compute, owner)))
         check_device(self.engine, config.compute.device)
         context = DatasetContext(
             config.columns_folder,

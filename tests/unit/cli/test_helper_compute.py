@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from maskedlark.web import serving
+from maskedlark.compute.settings import ComputeSettings, open_engine
+from maskedlark.randomness import FixedRandomness
+from maskedlark.web import key_file, serving
 from tests.unit.cli.helper_folder import World, one_line
 from tests.unit.compute.ray_nodes import CPUS, ROOT, RayNodes, ray_nodes
 
@@ -14,6 +16,13 @@ from tests.unit.compute.ray_nodes import CPUS, ROOT, RayNodes, ray_nodes
 def cluster():
     with ray_nodes(1) as made:
         yield made
+
+
+@pytest.fixture(autouse=True)
+def one_identity(monkeypatch):
+    """All tests are of the helper that their cluster works for."""
+    create = key_file.create
+    monkeypatch.setattr(key_file, "create", lambda path, _: create(path, FixedRandomness(b"identity")))
 
 
 def fill_in(world: World, compute: dict[str, str | int]) -> None:
@@ -95,6 +104,14 @@ def test_a_token_that_is_wrong(refused, cluster, monkeypatch):
 def test_a_cluster_that_takes_work_from_anybody(refused, monkeypatch):
     with ray_nodes(1, mode="disabled") as open_to_all:
         refused("NotAuthenticated: the cluster at ", **on(open_to_all, monkeypatch))
+
+
+@pytest.mark.long
+def test_a_cluster_of_another_helper_of_the_same_name(refused, monkeypatch):
+    with ray_nodes(1) as taken:
+        compute, other = on(taken, monkeypatch), f"helper-0 {'0' * 64}"
+        open_engine(ComputeSettings.model_validate(compute), other).close()
+        refused(f"ClusterTaken: another helper uses this cluster, {other}: ", **compute)
 
 
 @pytest.mark.long

@@ -1,7 +1,7 @@
 """The `[compute]` table, and the engines that need no cluster to be refused or made."""
 
 import sys
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from maskedlark.compute import ray_connection, settings
 from maskedlark.compute.engine import SerialEngine
-from maskedlark.compute.errors import NotEncrypted, RayMissing
+from maskedlark.compute.errors import ClusterTaken, NotEncrypted, RayMissing
 from maskedlark.compute.local import LocalEngine
 from maskedlark.compute.ray_connection import Cluster, connect
 from maskedlark.compute.settings import ComputeSettings, open_engine
@@ -100,3 +100,16 @@ def test_a_node_elsewhere_is_refused_whatever_the_address_of_the_head(monkeypatc
     with pytest.raises(NotEncrypted, match=r"to 10\.0\.0\.6 in the clear"):
         connect(Cluster("127.0.0.1:6379", 1, False, "helper-0"))
     assert ended == [True]
+
+
+def test_a_cluster_works_for_one_identity_whatever_the_name():
+    kept: dict[bytes, bytes] = {}
+    store = SimpleNamespace(
+        _internal_kv_put=lambda key, value, **_: kept.setdefault(key, value),
+        _internal_kv_get=lambda key, **_: kept[key],
+    )
+    mine, other = f"helper-0 {'a' * 64}", f"helper-0 {'b' * 64}"
+    ray_connection._claim(store, mine)
+    ray_connection._claim(store, mine)
+    with pytest.raises(ClusterTaken, match=f"another helper uses this cluster, {mine}: "):
+        ray_connection._claim(store, other)
