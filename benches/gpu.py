@@ -17,7 +17,7 @@ from maskedlark.core import field
 from maskedlark.core.records import TrainingRecords
 from maskedlark.exact import device as devices
 from maskedlark.exact.clip import Clip
-from maskedlark.exact.gradient import Engine, Records
+from maskedlark.exact.gradient import GradientEngine, Records
 from maskedlark.exact.layout import step_layout
 from maskedlark.exact.quantise import quantise
 from maskedlark.exact.resident import Columns
@@ -57,15 +57,15 @@ def _measure(
     columns = Columns.of(held, network, "cuda")
     places, counted = rng.integers(0, records, batch), rng.random(batch) < 0.99
     layout = step_layout(network, weights, clip)
-    engine = Engine(layout, devices.ready("cuda"))
+    engine = GradientEngine(layout, devices.ready("cuda"))
 
     def step() -> np.ndarray:
-        own = Engine(step_layout(network, weights, clip), devices.ready("cuda"))
+        own = GradientEngine(step_layout(network, weights, clip), devices.ready("cuda"))
         return own.share(columns.rows(places, counted))
 
     shown = [np.broadcast_to(np.arange(candidates), (batch, candidates))]
     chosen = Records(held.features[places], shown, held.shares[places] * counted[:, None])
-    on_cpu = Engine(layout, devices.ready("cpu"))
+    on_cpu = GradientEngine(layout, devices.ready("cpu"))
     torch.cuda.reset_peak_memory_stats()
     same = bool((step() == on_cpu.share(chosen)).all())
     return {

@@ -15,7 +15,7 @@ from maskedlark.exact import device as devices
 from maskedlark.exact import norms
 from maskedlark.exact.backward import Backward, Label
 from maskedlark.exact.forward import Forward, Trace
-from maskedlark.exact.gradient import BLOCK, Engine, Records
+from maskedlark.exact.gradient import BLOCK, GradientEngine, Records
 from maskedlark.exact.layout import StepLayout
 from maskedlark.exact.losses import SoftmaxCrossEntropy, as_candidates
 from maskedlark.exact.operations import TOP
@@ -37,7 +37,7 @@ def total(step: StepLayout, records: Records) -> NDArray[np.int64]:
             found = _one_product(step, records, device)
         if found is not None:
             return found
-    return field.to_signed(Engine(step, device).share(records, BLOCK))
+    return field.to_signed(GradientEngine(step, device).share(records, BLOCK))
 
 
 def _one_product(step: StepLayout, records: Records, device: torch.device) -> NDArray[np.int64] | None:

@@ -15,7 +15,7 @@ from maskedlark.core import field
 from maskedlark.exact.clip import Clip, Norm
 from maskedlark.exact.errors import OutOfField, TooWide, WeightsDoNotFit
 from maskedlark.exact.forward import Seed
-from maskedlark.exact.gradient import Engine, Records, gradient
+from maskedlark.exact.gradient import GradientEngine, Records, gradient
 from maskedlark.exact.layout import step_layout
 from maskedlark.exact.losses import BinaryCrossEntropy, Loss, SoftmaxCrossEntropy, SquaredError
 from maskedlark.exact.network import Layer, Linear, Network
@@ -121,7 +121,7 @@ def longest(network: Network, weights: Quantised, clip: Clip, features: np.ndarr
 def search(case: Case) -> None:
     network, weights, clip, features = case
     try:
-        Engine(step_layout(network, weights, clip), torch.device("cpu"))
+        GradientEngine(step_layout(network, weights, clip), torch.device("cpu"))
         step_layout(network, weights, clip).check_range(1)
     except (OutOfField, TooWide, WeightsDoNotFit):
         reject()
@@ -184,5 +184,5 @@ def test_truncation_alone_would_break_the_bound() -> None:
     careless = step_layout(network, weights, clip)
     careless = replace(careless, heads=(replace(careless.heads[0], truncation=0.0),))
     one = Records(features, [np.array([[3]])], np.ones((1, 1), np.int64))
-    row = field.to_signed(Engine(careless, torch.device("cpu")).share(one, 1)).tolist()
+    row = field.to_signed(GradientEngine(careless, torch.device("cpu")).share(one, 1)).tolist()
     assert math.sqrt(sum(g * g for g in row)) > 10 * careless.row_top

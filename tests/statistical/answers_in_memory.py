@@ -167,15 +167,15 @@ class Work:
 def work(folder: Path, steps: int = 200, repeated: int = 1) -> Work:
     """Attack 4: time. What is measured is work; how long it took is said beside it."""
     handed: list[int] = []
-    plain = exact.Engine.share
+    plain = exact.GradientEngine.share
 
-    def share(self: exact.Engine, records: exact.Batch, block: int | None = None) -> FieldArray:
+    def share(self: exact.GradientEngine, records: exact.Batch, block: int | None = None) -> FieldArray:
         handed.append(len(records))
         return plain(self, records, block)
 
     half, done, took, again = Sampling(kind="poisson", rate=0.5), [], [], 0
     with world(folder, ends=(1,)) as here, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(exact.Engine, "share", share)
+        patch.setattr(exact.GradientEngine, "share", share)
         here.begin(network(COUNT), half, steps, 1.0)
         for number in range(steps):
             handed.clear()
@@ -215,7 +215,7 @@ def interrupted(folder: Path, cut: bool) -> list[bytes]:
         here.answers(body(COUNT))
         with pytest.MonkeyPatch.context() as patch:
             if cut:
-                patch.setattr(exact.Engine, "share", _end)
+                patch.setattr(exact.GradientEngine, "share", _end)
             with pytest.raises(PowerCut) if cut else nullcontext():
                 _answer(here, here.pipelines[0], 1)
         with pytest.raises(StepTaken):

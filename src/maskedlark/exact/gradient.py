@@ -143,7 +143,7 @@ def gradient(
     step = step_layout(network, weights, clip)
     step.check_range(len(records), noise_tail)
     records.check(network)
-    engine = Engine(step, devices.ready(device))
+    engine = GradientEngine(step, devices.ready(device))
     return engine.share(records, block)
 
 
@@ -152,7 +152,7 @@ def lift(network: Network, weights: Quantised, clip: Clip, total: FieldArray) ->
     return field.to_signed(total).astype(np.float64) * 2.0 ** -step_layout(network, weights, clip).exponent
 
 
-class Engine:
+class GradientEngine:
     """One step's weights on a device."""
 
     def __init__(self, step: StepLayout, device: torch.device) -> None:

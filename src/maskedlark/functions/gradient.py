@@ -83,13 +83,13 @@ class GradientQuery(ModelQuery):
         total = self._engine(device).share(batch)
         return [Table([()], np.array([len(places)], np.int64), (total[None, :],))]
 
-    def _engine(self, device: str) -> exact.Engine:
+    def _engine(self, device: str) -> exact.GradientEngine:
         if device not in self._engines:
-            self._engines[device] = exact.Engine(self.step, devices.ready(device))
+            self._engines[device] = exact.GradientEngine(self.step, devices.ready(device))
         return self._engines[device]
 
     @cached_property
-    def _engines(self) -> dict[str, exact.Engine]:
+    def _engines(self) -> dict[str, exact.GradientEngine]:
         """By device: the weights on it."""
         return {}
 

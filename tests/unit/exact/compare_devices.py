@@ -14,7 +14,7 @@ from maskedlark.core.records import TrainingRecords
 from maskedlark.exact import device, digits
 from maskedlark.exact.cells import Buckets, Largest, Partition, cells
 from maskedlark.exact.clip import Clip, Norm
-from maskedlark.exact.gradient import Engine, Records, gradient
+from maskedlark.exact.gradient import GradientEngine, Records, gradient
 from maskedlark.exact.layout import step_layout
 from maskedlark.exact.losses import BinaryCrossEntropy, Loss, SoftmaxCrossEntropy, SquaredError
 from maskedlark.exact.moments import Representation
@@ -80,7 +80,7 @@ def resident(name: str, network: Network, weights: Quantised, records: Records, 
     kept = places[counted]
     shown = [column[kept] for column in records.candidates]
     wanted = gradient(network, weights, Records(records.features[kept], shown, records.masks[kept]), clip)
-    engine = Engine(step_layout(network, weights, clip), device.ready(name))
+    engine = GradientEngine(step_layout(network, weights, clip), device.ready(name))
     got = engine.share(Columns.of(held, network, name).rows(places, counted))
     return bool((got == wanted).all())
 

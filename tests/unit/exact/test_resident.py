@@ -12,7 +12,7 @@ from maskedlark.exact import device as devices
 from maskedlark.exact.clip import Clip
 from maskedlark.exact.errors import RecordsDoNotFit
 from maskedlark.exact.forward import Seed
-from maskedlark.exact.gradient import Engine, Records, gradient
+from maskedlark.exact.gradient import GradientEngine, Records, gradient
 from maskedlark.exact.layout import step_layout
 from maskedlark.exact.losses import BinaryCrossEntropy, SoftmaxCrossEntropy, SquaredError
 from maskedlark.exact.network import Layer, Linear, Network
@@ -63,7 +63,7 @@ def test_rows_are_the_same_as_records_sent_anew(name: str, shared: bool, device:
     network, place = NETWORKS[name], device_or_skip(device)
     records, weights, rng = held(network, shared), weights_of(network), np.random.default_rng(5)
     columns = Columns.of(records, network, place)
-    engine = Engine(step_layout(network, weights, CLIP), place)
+    engine = GradientEngine(step_layout(network, weights, CLIP), place)
     for block in (None, 7):
         places, counted = rng.integers(0, RECORDS, 40), rng.random(40) < 0.8
         kept = places[counted]
@@ -78,7 +78,7 @@ def test_rows_are_the_same_as_records_sent_anew(name: str, shared: bool, device:
 def test_a_batch_of_padding_is_zero_and_so_is_none() -> None:
     network = NETWORKS["softmax"]
     columns = Columns.of(held(network, True), network, "cpu")
-    engine = Engine(step_layout(network, weights_of(network), CLIP), torch.device("cpu"))
+    engine = GradientEngine(step_layout(network, weights_of(network), CLIP), torch.device("cpu"))
     for count in (0, 5):
         batch = columns.rows(np.zeros(count, np.int64), np.zeros(count, bool))
         assert not engine.share(batch).any()
@@ -120,7 +120,7 @@ def test_a_gpu_with_little_memory_gives_the_same_bits(monkeypatch: pytest.Monkey
     network = NETWORKS["three labels"]
     columns, weights = Columns.of(held(network, False), network, place), weights_of(network)
     batch = columns.rows(np.arange(RECORDS), np.ones(RECORDS, bool))
-    engine = Engine(step_layout(network, weights, CLIP), place)
+    engine = GradientEngine(step_layout(network, weights, CLIP), place)
     wanted = engine.share(batch)
     for bytes_free in (0, 100_000):
         monkeypatch.setattr(devices, "free", lambda _, own=bytes_free: own)

@@ -6,7 +6,7 @@ import pytest
 from experiments import clear
 from maskedlark.core import field
 from maskedlark.exact.clip import Clip
-from maskedlark.exact.gradient import Engine, Records, gradient
+from maskedlark.exact.gradient import GradientEngine, Records, gradient
 from maskedlark.exact.layout import step_layout
 from maskedlark.exact.losses import BinaryCrossEntropy, SoftmaxCrossEntropy
 from maskedlark.exact.quantise import calibrate, quantise
@@ -37,7 +37,7 @@ def test_known_labels_give_the_engines_integers(sizes, seed):
     assert np.any(fast)
 
 
-class Asked(Engine):
+class Asked(GradientEngine):
     """Counts the batches that go the engine's way."""
 
     seen: list[int] = []  # noqa: RUF012 - a test's own, emptied by it
@@ -49,7 +49,7 @@ class Asked(Engine):
 
 @pytest.mark.parametrize("mask", [0, 2])
 def test_masks_that_are_not_all_1_go_the_engines_way(monkeypatch, mask):
-    monkeypatch.setattr(clear, "Engine", Asked)
+    monkeypatch.setattr(clear, "GradientEngine", Asked)
     Asked.seen.clear()
     network = dense((6, 5, 3), SoftmaxCrossEntropy(3))
     rng, parameters = np.random.default_rng(0), random_parameters(network, 0)
@@ -65,7 +65,7 @@ def test_masks_that_are_not_all_1_go_the_engines_way(monkeypatch, mask):
 
 def test_what_is_too_long_for_one_product_goes_the_engines_way(monkeypatch):
     monkeypatch.setattr(clear, "_EXACT", 1 << 30)
-    monkeypatch.setattr(clear, "Engine", Asked)
+    monkeypatch.setattr(clear, "GradientEngine", Asked)
     Asked.seen.clear()
     fast, engine = both((12, 9, 4), 100.0, 20, 30, 0)
     assert Asked.seen == [30]
