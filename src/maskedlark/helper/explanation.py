@@ -12,12 +12,12 @@ from maskedlark.release.messages import (
     ExplainedTable,
     Explanation,
 )
-from maskedlark.release.release import CheckedQuery, Explained
+from maskedlark.release.release import CheckedQuery, PricedQuery
 
 CONFIDENCE = 0.95
 
 
-def of(explained: Explained) -> Explanation:
+def of(explained: PricedQuery) -> Explanation:
     """For the ad server, before it really asks. Run by a helper."""
     checked, cost, document = explained.query, explained.cost, explained.query.scope.document
     is_training = checked.query.tag is not None

@@ -42,7 +42,7 @@ from maskedlark.release.job import Job, batch_engine, query_rows
 from maskedlark.release.kept_answers import KeptAnswers
 from maskedlark.release.messages import Answer, AnswerTable, Request, SessionRequest
 from maskedlark.release.session import Session, batches_of, body_digest
-from maskedlark.release.shards import Computation, Engine
+from maskedlark.release.shards import Computation, Workers
 from maskedlark.wire.steps import Ranges
 
 MAX_SESSIONS = 64
@@ -79,7 +79,7 @@ class CheckedQuery:
 
 
 @dataclass(frozen=True)
-class Explained:
+class PricedQuery:
     """What a query would cost, from document, dataset size and ledger alone."""
 
     query: CheckedQuery
@@ -98,7 +98,7 @@ class Release:
         seeds: Seeds,
         find: Callable[[str, bytes], Dataset],
         kept: KeptAnswers,
-        engine: Engine,
+        engine: Workers,
         rng: Randomness,
         device: str = "cpu",
     ) -> None:
@@ -227,10 +227,10 @@ class Release:
         widths = [[column.shape[1] for column in table.columns] for table in tables]
         return messages.cut(masked, [table.rows for table in tables], widths)
 
-    def explain(self, origin: str, request: Request) -> Explained:
+    def explain(self, origin: str, request: Request) -> PricedQuery:
         """What the answer would cost, without charging it."""
         checked = self.check(origin, request)
-        return Explained(checked, *self._ledger.explain(checked.scope.document, checked.charge(b"")))
+        return PricedQuery(checked, *self._ledger.explain(checked.scope.document, checked.charge(b"")))
 
     def check(self, origin: str, request: Request) -> CheckedQuery:
         """All that a query must satisfy besides the budget. Looks at no record."""

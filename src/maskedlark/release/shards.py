@@ -37,7 +37,7 @@ class Shard(Protocol):
         """Its columns and shares."""
 
 
-class Engine(Protocol):
+class Workers(Protocol):
     """Runs a pure function on every item, item i on worker i."""
 
     workers: int
@@ -65,13 +65,13 @@ class ShardRows:
     counted: NDArray[np.bool_] | None = None
 
 
-def compute(engine: Engine, computation: Computation, rows: Sequence[ShardRows]) -> list[Partial]:
+def compute(engine: Workers, computation: Computation, rows: Sequence[ShardRows]) -> list[Partial]:
     """What all shards add. A worker always has the same ones, and adds up what they add."""
     busy = range(min(engine.workers, len(rows)))
     return engine.map(over, computation, [rows[place :: engine.workers] for place in busy])
 
 
-def compute_counted(engine: Engine, computation: Computation, rows: Sequence[ShardRows]) -> list[Partial]:
+def compute_counted(engine: Workers, computation: Computation, rows: Sequence[ShardRows]) -> list[Partial]:
     """The same in rounds that are counted, for what may take long. The rounds follow from how many shards."""
     rounds = max(1, min(ROUNDS, len(rows) // (engine.workers * PIECE)))
     # A multiple of the workers: each has the same shards as in `compute`.
