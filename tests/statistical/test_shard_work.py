@@ -90,14 +90,16 @@ def attacked(engine: Engine, folder, monkeypatch) -> tuple[int, answers.Guesses]
 
 def guessed(watched: WatchedEngine, truth: np.ndarray) -> tuple[int, answers.Guesses]:
     """What the attacker makes of all that it saw."""
-    assert len(watched.seen) == STEPS
-    visited = np.array([sum(map(len, each)) for each in watched.seen])
-    rows = np.array([sum(map(sum, each)) for each in watched.seen])
-    smallest = np.array([min(min(own, default=0) for own in each) for each in watched.seen])
+    rounds, rest = divmod(len(watched.seen), STEPS)
+    assert rest == 0
+    seen = [sum(watched.seen[start : start + rounds], ()) for start in range(0, len(watched.seen), rounds)]
+    visited = np.array([sum(map(len, each)) for each in seen])
+    rows = np.array([sum(map(sum, each)) for each in seen])
+    smallest = np.array([min(min(own, default=0) for own in each) for each in seen])
     guesses = answers.learned([visited, rows, smallest], truth)
     half = truth[STEPS // 2 :]
-    print(len(set(watched.seen)), "kinds of steps")
-    return len(set(watched.seen)), answers.guessed(guesses, half, answers.base_rate(half))
+    print(len(set(seen)), "kinds of steps")
+    return len(set(seen)), answers.guessed(guesses, half, answers.base_rate(half))
 
 
 def test_work_tells_nothing_of_one_who_is_alone_in_a_shard(engine, tmp_path, monkeypatch):

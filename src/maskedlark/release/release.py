@@ -216,7 +216,8 @@ class Release:
     def _compute(self, job: Job, seed_of: Callable[[int, int], bytes]) -> list[AnswerTable]:
         document = job.scope.document
         computation = replace(job.computation, device=self._device)
-        compute = shards.compute if job.is_hidden else shards.compute_counted
+        is_step = job.is_hidden and job.query.part is None
+        compute = shards.compute if is_step else shards.compute_counted
         partials = compute(self._engine, computation, job.rows())
         shares = job.query.tables(partials, document.k)
         tables = list(_noised(job, shares, seed_of))

@@ -7,6 +7,7 @@ the ad server: then every shard is visited, and work of a public size is done in
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Protocol, TypeVar
 
 import numpy as np
@@ -25,7 +26,7 @@ R = TypeVar("R")
 _CPU = "cpu"
 """Where no copy is kept: only what is computed over is made unbiased."""
 ROUNDS, PIECE = 16, 8
-"""In how many rounds a query is computed at most, and of how many shards for each worker at least."""
+"""In how many rounds a query is computed at most. Of how many shards for each worker at least, by groups."""
 
 
 class Shard(Protocol):
@@ -73,16 +74,20 @@ def compute(engine: Workers, computation: Computation, rows: Sequence[ShardRows]
 
 def compute_counted(engine: Workers, computation: Computation, rows: Sequence[ShardRows]) -> list[Partial]:
     """The same in rounds that are counted, for what may take long. The rounds follow from how many shards."""
-    rounds = max(1, min(ROUNDS, len(rows) // (engine.workers * PIECE)))
-    # A multiple of the workers: each has the same shards as in `compute`.
-    each = engine.workers * -(-len(rows) // (engine.workers * rounds))
+    # By groups a shard takes moments, and every round brings answers that may have a million rows.
+    piece = PIECE if any(schema.by for schema in computation.query.schemas) else 1
+    rounds = max(1, min(ROUNDS, len(rows) // (engine.workers * piece)))
+    # A multiple of the workers: each has the same shards as in `compute`. No shard is left for a last round
+    # of its own, which this process would compute.
+    each = max(1, engine.workers * -(-len(rows) // (engine.workers * rounds)))
+    ends = [*range(each, len(rows) - 1, each), len(rows)]
     partials: list[Partial] = []
     with UNDER_WAY.counted("query", len(rows)) as progress:
-        for start in range(0, len(rows), each or 1):
-            if start:  # Not all rounds' answers at once: each may have a million rows.
+        for start, end in pairwise([0, *ends]):
+            if start:  # Not all rounds' answers at once.
                 partials = [computation.query.combined(partials)]
-            partials += compute(engine, computation, rows[start : start + each])
-            progress(min(start + each, len(rows)))
+            partials += compute(engine, computation, rows[start:end])
+            progress(end)
     return partials
 
 

@@ -1,7 +1,7 @@
 """How far a helper is with what takes long: pieces done, of a public number. For its log and its metrics.
 
-Pieces are shards of a freeze, or of a query over all records: who waits knows how many there are, and every
-one is visited whatever is in it. Steps are not counted here: whoever trains counts them.
+Pieces are shards of a freeze, or of a query: who waits knows how many there are, and every one is visited
+whatever is in it, also for a part that is hidden. Steps are not counted here: whoever trains counts them.
 """
 
 import logging

@@ -1,5 +1,6 @@
 """What every engine does, as checks of an open one. `test_engines.py` and `test_ray.py` run them."""
 
+import itertools
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -62,17 +63,21 @@ def progress_counts_in_the_caller(engine: Engine, folder: Path) -> None:
 
 def queries_are_counted_by_shards(engine: Engine, folder: Path) -> None:
     """And add up to the same, in rounds or at once."""
-    question: Any = work.Adding()
-    for count in (0, 1, engine.workers + 1, 100 * engine.workers + 3):
+    for by, count in itertools.product(
+        ((), ("key",)), (0, 1, engine.workers + 1, 4 * engine.workers + 1, 100 * engine.workers + 3)
+    ):
+        question: Any = work.Adding(*by)
         rows: list[Any] = [ShardRows(work.Number(number)) for number in range(count)]  # type: ignore[arg-type]
         told: list[int] = []
         with patch.object(UnderWay, "counted", lambda _, what, of, told=told: nullcontext(told.append)):
             found = compute_counted(engine, Computation(question), rows)
         assert sum(found) == sum(range(count))  # type: ignore[arg-type]
         assert told == sorted(set(told))
-        assert told[-1:] == ([count] if count else [])
-        assert len(told) <= 16
-    assert len(told) > 8
+        *_, before, end = 0, *(told or [0])
+        assert end == count
+        assert end - before != 1 or count == 1, "a single shard would be the helper's own work"
+        rounds = count // engine.workers // (8 if by else 1)
+        assert min(rounds, 16) / 2 <= len(told) <= 16, "not all at once: there is progress to see"
 
 
 def errors_keep_their_type_and_content(engine: Engine, folder: Path) -> None:

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import NoReturn
 
+from maskedlark.functions.function import TableSchema
 from maskedlark.helper.errors import FolderInUse
 from maskedlark.wire.errors import OutOfRange
 
@@ -19,6 +20,9 @@ def multiply(common: int, item: int) -> int:
 
 class Adding:
     """A query over shards that are numbers: it adds them up."""
+
+    def __init__(self, *by: str) -> None:
+        self.schemas = (TableSchema(by, ()),)
 
     def over(self, records: int, device: str) -> int:
         return records

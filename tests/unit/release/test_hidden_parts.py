@@ -2,6 +2,7 @@
 
 import base64
 import json
+from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
@@ -15,6 +16,7 @@ from maskedlark.functions.function import TableSchema
 from maskedlark.helper import explanation
 from maskedlark.release.errors import TooFewRecords, TooManyRecords
 from maskedlark.release.messages import Request
+from maskedlark.release.under_way import UnderWay
 from tests.unit.release import stepping
 from tests.unit.release.stepping import ORIGIN, Rig, body, network
 
@@ -118,6 +120,19 @@ def test_such_an_answer_is_kept_and_not_computed_again(asked, worked):
         path.unlink()
     assert [each.encode() for each in asked.answers(request)] == before
     assert len(worked) == 8
+
+
+@pytest.mark.parametrize("part", [{}, {"part": "held_out", "held_out": 0.25}])
+def test_how_far_it_is_is_counted_by_shards_whoever_is_asked_about(asked, monkeypatch, part):
+    told: list[object] = []
+
+    def counted(_, what, pieces):
+        told.append((what, pieces))
+        return nullcontext(told.append)
+
+    monkeypatch.setattr(UnderWay, "counted", counted)
+    asked.answers(asked.request(1, **part))
+    assert told == [("query", 2), 2] * 2
 
 
 def test_an_answer_over_everybody_is_computed_again(asked, worked):
