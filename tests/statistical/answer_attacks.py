@@ -19,6 +19,7 @@ from maskedlark.functions.function import Part
 from maskedlark.ledger.receipt import OpenedReceipt
 from maskedlark.release import parts
 from tests.statistical.hostile_adserver import HostileAdServer, SessionSettings
+from tests.statistical.split_batches import split_scores
 
 CONFIDENCE = 0.9999
 """Of a bound on ε: it is over the true one by chance once in 10,000 runs."""
@@ -108,7 +109,7 @@ def _from_sums(server, coins, plan, request, opened) -> AttackResult:
     split = server.drawn(0, opened[0]) ^ server.drawn(1, opened[1])
     tail, charge = server.tail(plan), charge_of(opened[0])
     members = answers.guessed(answers.is_large(sums, 2 * tail), split, answers.base_rate(split))
-    return judged(coins, answers.split_scores(sums, tail), members, charge)
+    return judged(coins, split_scores(sums, tail), members, charge)
 
 
 def held_out_counts(server: HostileAdServer, digest: str, victims: Sequence[str]) -> AttackResult:

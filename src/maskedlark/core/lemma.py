@@ -21,7 +21,10 @@ Row = Callable[[NDArray[np.uint8], NDArray[np.int64]], NDArray[np.int64]]
 
 
 def masked_sum(row: Row, records: TrainingRecords, label: int = 0) -> FieldArray:
-    """A helper's share of the sum of f(x, true label): every candidate counts, each times its mask."""
+    """A helper's share of the sum of f(x, true label): every candidate counts, each times its mask.
+
+    For a function of one's own. Those of `functions/` compute the same by faster products.
+    """
     shares = []
     for start in range(0, max(1, len(records)), BLOCK):  # At least once: it gives the row's width.
         block = slice(start, start + BLOCK)

@@ -135,7 +135,10 @@ def aggregate_columns(measure: Measure, keys: Sequence[Sequence[Key]], records: 
 
 
 def encode_typed(declared: Sequence[Column], values: Sequence[NDArray[np.generic]]) -> ByteRows:
-    """Typed columns as rows: bytes (n, count), categories (n,), bags (n, length) padded with `ABSENT`."""
+    """Typed columns as rows: bytes (n, count), categories (n,), bags (n, length) padded with `ABSENT`.
+
+    Run by callers who register sources with categories or bags: a browser takes rows. Vectors are made by it.
+    """
     rows = []
     for column, given in zip(declared, values, strict=True):
         whole, most = integers(given, "feature"), 255 if isinstance(column, Bytes) else ABSENT

@@ -10,6 +10,7 @@ from maskedlark.audit import answers, canaries
 from maskedlark.core import field
 from maskedlark.dp.session_charge import SessionCharge, adserver_epsilon
 from maskedlark.errors import NotDeclared
+from tests.statistical.split_batches import split_scores
 
 CANARIES, RATE, STEPS, TAIL = 2000, 0.1, 100, 1 << 28
 CHARGE = SessionCharge("gaussian", 1.0, RATE, STEPS, 30, 1e-5)
@@ -96,14 +97,14 @@ def test_under_masks_only_the_sum_is_left():
 def test_sums_over_other_batches_at_each_helper_tell_labels_whatever_the_mask(mask):
     run = Run(mask, swapped=True)
     assert (answers.is_large(run.totals, 2 * TAIL) == (run.drawn ^ run.other)).all()
-    assert answers.guess_labels(run.coins, answers.split_scores(run.totals, TAIL), CHARGE).right > 0.7
+    assert answers.guess_labels(run.coins, split_scores(run.totals, TAIL), CHARGE).right > 0.7
 
 
 def test_uniform_sums_tell_nothing():
     rng = np.random.default_rng(6)
     coins = rng.random(CANARIES) < 0.5
     sums = rng.integers(0, field.P, (STEPS, CANARIES))
-    assert not answers.guess_labels(coins, answers.split_scores(sums, TAIL), CHARGE).leaks
+    assert not answers.guess_labels(coins, split_scores(sums, TAIL), CHARGE).leaks
 
 
 def test_what_is_learned_from_one_half_is_judged_on_the_other():
