@@ -26,6 +26,10 @@ from maskedlark.storage.errors import LockHeld
 
 THIS_MACHINE = "local"
 CONNECT_WITHIN_S = 5.0
+STORE_BYTES, MOST_STORE_BYTES = 64 << 20, 8 << 30
+"""Of the object store of a cluster of one's own, for each worker and for what all share: a chunk and an
+answer of the usual sizes. What does not fit Ray writes to its folder. More than 10 GB it refuses to start
+with, where /dev/shm has less."""
 _NAMESPACE = "maskedlark"
 _FOLDER, _RUNNING = "ray-", "maskedlark-runs"
 """The folder of a cluster that is started here, and the lock in it. A short name: sockets are in it."""
@@ -67,6 +71,7 @@ def connect(cluster: Cluster) -> Any:  # noqa: ANN401 - the module `ray`
         ray.init(
             address=cluster.address,
             num_cpus=cluster.workers if own else None,
+            object_store_memory=min(STORE_BYTES * (cluster.workers + 1), MOST_STORE_BYTES) if own else None,
             include_dashboard=False,
             log_to_driver=False,
             namespace=_NAMESPACE,

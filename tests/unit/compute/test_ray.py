@@ -10,11 +10,11 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 
@@ -212,23 +212,46 @@ def test_a_cluster_of_another_ray_is_refused(monkeypatch, tmp_path):
     assert spec.origin is not None
     said = "Version mismatch: "
     assert said in (Path(spec.origin).parent / "_private" / "utils.py").read_text()
-    for name, value in (("TMPDIR", str(tmp_path)), ("AUTH_TOKEN", ""), ("AUTH_MODE", "")):
-        monkeypatch.setenv(f"RAY_{name}", value)
-    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
 
     def init(**_: object) -> NoReturn:
         raise RuntimeError(f"{said}The cluster was started with:\n    Ray: 2.0.0\n    Python: 3.8.1")
 
-    fake, experimental = ModuleType("ray"), ModuleType("ray.experimental")
-    vars(fake)["_raylet"] = SimpleNamespace(Config=SimpleNamespace(initialize=lambda _: None))
-    vars(fake)["init"], vars(experimental)["internal_kv"] = init, None
-    monkeypatch.setitem(sys.modules, "ray", fake)
-    monkeypatch.setitem(sys.modules, "ray.experimental", experimental)
+    fake_ray(monkeypatch, tmp_path, init)
     with pytest.raises(
         errors.OtherVersion, match="runs another Ray or Python: install the same on all nodes"
     ):
         ray_connection.connect(Cluster("local", 1, False, "helper-0"))
     ray_connection._LOCKS.close()
+
+
+@pytest.mark.parametrize(
+    ("workers", "size"), [(1, 128 << 20), (4, 320 << 20), (1024, 8 << 30)], ids=["one", "some", "many"]
+)
+def test_a_cluster_of_ones_own_takes_memory_by_its_workers(monkeypatch, tmp_path, workers, size):
+    """Ray would take 30 % of the machine's. It refuses less than 75 MiB, and much more than there is."""
+    given: dict[str, Any] = {}
+
+    def init(**arguments: object) -> NoReturn:
+        given.update(arguments)
+        raise RuntimeError("enough")
+
+    fake_ray(monkeypatch, tmp_path, init)
+    with pytest.raises(errors.ClusterAway, match="enough"):
+        ray_connection.connect(Cluster("local", workers, False, "helper-0"))
+    ray_connection._LOCKS.close()
+    assert given["object_store_memory"] == size
+
+
+def fake_ray(monkeypatch: pytest.MonkeyPatch, folder: Path, init: Callable[..., NoReturn]) -> None:
+    """Ray as far as its `init`."""
+    for name, value in (("TMPDIR", str(folder)), ("AUTH_TOKEN", ""), ("AUTH_MODE", "")):
+        monkeypatch.setenv(f"RAY_{name}", value)
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    fake, experimental = ModuleType("ray"), ModuleType("ray.experimental")
+    vars(fake)["_raylet"] = SimpleNamespace(Config=SimpleNamespace(initialize=lambda _: None))
+    vars(fake)["init"], vars(experimental)["internal_kv"] = init, None
+    monkeypatch.setitem(sys.modules, "ray", fake)
+    monkeypatch.setitem(sys.modules, "ray.experimental", experimental)
 
 
 _PARENT = """
