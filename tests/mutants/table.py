@@ -295,6 +295,13 @@ MUTANTS = (
         "tests/statistical/test_shard_work.py tests/unit/release/test_parts.py",
     ),
     Mutant(
+        "the work: as much is drawn to pad a shard, whoever is in it",
+        SOURCE + "release/parts.py",
+        "rng.below(size, room)[: max(0, room - len(rows))]",
+        "rng.below(size, max(0, room - len(rows)))",
+        "tests/unit/release/test_parts.py",
+    ),
+    Mutant(
         "a batch: no record is in more than were charged",
         SOURCE + "release/parts.py",
         "each.taken & (_at(seen, each.rows) <= most)",

@@ -223,7 +223,8 @@ def _padded(rows: Rows, size: int, room: int, rng: Randomness) -> tuple[Rows, ND
         counted[rows] = True
         return batches.places(size), counted
     # Random ones: reading the same row again and again would take less time than reading the batch.
-    padding = rng.below(size, max(0, room - len(rows))).astype(np.int32)
+    # As many are drawn whoever is in the batch.
+    padding = rng.below(size, room)[: max(0, room - len(rows))].astype(np.int32)
     every, counted = np.concatenate([rows, padding]), np.arange(max(room, len(rows))) < len(rows)
     order = np.argsort(every, kind="stable")
     return every[order], counted[order]

@@ -15,7 +15,7 @@ from maskedlark.core.batches import Draw
 from maskedlark.core.records import TrainingRecords
 from maskedlark.dp.sampling import Sampling
 from maskedlark.functions.function import Part, Query
-from maskedlark.randomness import SystemRandomness
+from maskedlark.randomness import FixedRandomness, SystemRandomness
 from maskedlark.release import parts, shards
 from maskedlark.release.parts import Batches
 
@@ -256,6 +256,22 @@ def test_more_than_the_room_of_a_shard_is_computed_all_the_same():
     rows, counts = parts._padded(np.arange(30), 100, 20, SystemRandomness())
     assert rows.tolist() == [*range(30)]
     assert counts.all()
+
+
+def test_as_much_is_drawn_to_pad_a_shard_whoever_is_in_the_batch():
+    drawn = []
+
+    class Counted(FixedRandomness):
+        def below(self, bound, count):
+            drawn.append((bound, count))
+            return super().below(bound, count)
+
+    rng = Counted(b"padding")
+    for few in (0, 1, 19, 20, 30):
+        rows, counts = parts._padded(np.arange(few), 100, 20, rng)
+        assert len(rows) == len(counts) == max(few, 20)
+        assert rows[counts].tolist() == [*range(few)]
+    assert drawn == [(100, 20)] * 5
 
 
 def test_rows_that_do_not_count_add_nothing():
