@@ -1,5 +1,6 @@
-"""What whoever watches workers sees of a step: how many records are computed over, in which shards."""
+"""What whoever watches workers sees of a step: how many records it is over, in which shards, and how long."""
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -90,3 +91,21 @@ class WatchedEngine:
         made = self.engine.map(counted, (function, common), items)
         self.seen.append(tuple(sizes for _, sizes in made))
         return [result for result, _ in made]
+
+
+@dataclass
+class TimedEngine:
+    """Another engine, and how long its workers took since the clock was set to 0."""
+
+    engine: Engine
+    took_s: float = 0.0
+
+    @property
+    def workers(self) -> int:
+        return self.engine.workers
+
+    def map(self, function: Callable[..., Any], common: Any, items: Sequence[Any]) -> list[Any]:
+        start = time.perf_counter()
+        made = self.engine.map(function, common, items)
+        self.took_s += time.perf_counter() - start
+        return made

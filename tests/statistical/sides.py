@@ -25,6 +25,8 @@ from tests.statistical import side_functions
 
 TAG, WIDTH, PEOPLE = "clicks", 16, 1200
 LOW, HIGH = -20, 2_000_000_000
+FALSE_ALARM = 1e-4
+"""Of all figures of a test about times together."""
 SETTINGS = f"""
 keys = ["campaign", "place"]
 k = 50
@@ -195,3 +197,10 @@ def listening(made: LocalCluster) -> Iterator[list[Heard]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(httpx.HTTPTransport, "handle_request", handle)
         yield heard
+
+
+def evidence(differences: list[float]) -> float:
+    """How many standard deviations the ranks of paired differences are off (Wilcoxon's signed ranks)."""
+    found = np.array(differences)
+    ranks = 1.0 + np.argsort(np.argsort(np.abs(found)))
+    return float((np.sign(found) * ranks).sum() / np.sqrt((ranks**2).sum()))

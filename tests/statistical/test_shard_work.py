@@ -3,12 +3,18 @@
 The attacker is stronger than any real one: it sees every computation of every worker, and is told for half of
 the steps whether the victim was in the batch. It wins where only shards with a record of the batch are
 visited, and where a shard computes over its records of the batch alone.
+
+It has a clock at the engine too, which neither the ledger's disk nor noise blurs. A step is compared with the
+next if one of them has the victim in its batch. Which of the two that is, is a coin of the sampling, so
+whatever else the machine does can favour neither: signed ranks are too far off once in ten thousand runs.
 """
 
 import base64
 import hashlib
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -27,7 +33,8 @@ from maskedlark.helper.shards import StoredShard
 from maskedlark.release import parts, shards
 from maskedlark.release.messages import Request
 from maskedlark.workflow import FrozenDataset
-from tests.statistical.shard_work import HeldShard, WatchedEngine, stored
+from tests.statistical.shard_work import HeldShard, TimedEngine, WatchedEngine, stored
+from tests.statistical.sides import FALSE_ALARM, evidence
 from tests.unit.compute.ray_nodes import ray_nodes
 from tests.unit.release import stepping
 from tests.unit.release.stepping import ORIGIN, Rig
@@ -35,6 +42,10 @@ from tests.unit.release.stepping import ORIGIN, Rig
 RECORDS, STEPS, RATE = 60, 40, 0.5
 VICTIM = 17
 SAMPLING = Sampling(kind="poisson", rate=RATE)
+TIMED = ["serial-1", "local-2", "ray-2"]
+BOUND = NormalDist().inv_cdf(1 - FALSE_ALARM / len(TIMED) / 2)
+TIMES, WARM = 540, 20
+"""Steps whose times are compared, but for the first."""
 
 
 @pytest.fixture(
@@ -162,7 +173,7 @@ def test_the_work_of_a_held_out_part_tells_nothing_over_stored_shards(engine, tm
 
 def visiting_some(engine, computation, rows):
     """Only shards that have a record of the batch."""
-    return plain(engine, computation, [each for each in rows if each.counted.any()])
+    return plain(engine, computation, [each for each in rows if each.counted.any()] or rows)
 
 
 plain = shards.compute
@@ -183,3 +194,47 @@ def test_a_helper_that_saves_work_is_seen(engine, tmp_path, monkeypatch, module,
     print(found)
     assert found.right == 1.0
     assert found.allowed < 0.8
+
+
+def timed(engine: Engine, folder: Path, steps: int) -> float:
+    """By how many standard deviations steps with the victim took longer."""
+    clock, times = TimedEngine(engine), []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(FrozenDataset, "shards", alone)
+        patch.setattr(workflow, "SerialEngine", lambda: clock)
+        with closing(Rig(folder, stepping.document(), (RECORDS,))) as rig:
+            request, body = rig.request(sampling=SAMPLING, steps=steps), stepping.body(stepping.network())
+            rig.pipelines[0].open_session(ORIGIN, request.encode(), request)
+            for step in range(steps):
+                clock.took_s = 0.0
+                rig.pipelines[0].step(ORIGIN, bytes.fromhex(request.id), step, body)
+                times.append(clock.took_s)
+            seed = rig.seeds[rig.digests[0]]
+    is_in = [VICTIM in batches.poisson(seed, "clicks", step, RATE, RECORDS).batch for step in range(steps)]
+    differences, before = [], WARM
+    for step in range(WARM + 1, steps):
+        if before < step and is_in[before] != is_in[step]:
+            differences.append((times[step] - times[before]) * (1 if is_in[step] else -1))
+            before = step + 1
+        else:
+            before = step
+    print(f"{len(differences)} pairs, off by {np.median(differences):.1e} s of {np.median(times):.1e} s")
+    return evidence(differences)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("engine", TIMED, indirect=True, scope="module")
+def test_time_tells_nothing_of_one_who_is_alone_in_a_shard(engine, tmp_path):
+    found = timed(engine, tmp_path, TIMES)
+    print(found)
+    assert abs(found) < BOUND
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("engine", TIMED, indirect=True, scope="module")
+def test_a_helper_that_saves_work_is_seen_by_its_time(engine, tmp_path, monkeypatch):
+    monkeypatch.setattr(shards, "compute", visiting_some)
+    # More of them: here it is the machine's noise that must not hide it.
+    found = timed(engine, tmp_path, 3 * TIMES)
+    print(found)
+    assert found > BOUND

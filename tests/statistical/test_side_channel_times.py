@@ -8,7 +8,6 @@ figure fails by chance once in ten thousand runs. The same figure sees a helper 
 from collections.abc import Callable
 from statistics import NormalDist
 
-import numpy as np
 import pytest
 
 from maskedlark.core import sharing
@@ -18,22 +17,25 @@ from maskedlark.wire.datasets import FREEZE_TYPE, JSON_TYPE, FreezeRequest
 from tests.integration.attacker import Attacker
 from tests.statistical import sides
 from tests.statistical.side_functions import parity
-from tests.statistical.sides import HIGH, PEOPLE, SETTINGS, Heard, Secrets, alike, measured, question, staged
+from tests.statistical.sides import (
+    FALSE_ALARM,
+    HIGH,
+    PEOPLE,
+    SETTINGS,
+    Heard,
+    Secrets,
+    alike,
+    evidence,
+    measured,
+    question,
+    staged,
+)
 
-FALSE_ALARM = 1e-4
-"""Of all figures about times together."""
 FIGURES = 5
 BOUND = NormalDist().inv_cdf(1 - FALSE_ALARM / FIGURES / 2)
 PAIRS = 160
 KINDS = (False, True)
 """With nothing done, and with the most."""
-
-
-def evidence(differences: list[float]) -> float:
-    """How many standard deviations the ranks of paired differences are off (Wilcoxon's signed ranks)."""
-    found = np.array(differences)
-    ranks = 1.0 + np.argsort(np.argsort(np.abs(found)))
-    return float((np.sign(found) * ranks).sum() / np.sqrt((ranks**2).sum()))
 
 
 def compare(heard: list[Heard], path: str, ask: Callable[[int, bool], object], pairs: int = PAIRS) -> float:
