@@ -138,9 +138,10 @@ def partition(seed: bytes, tag: str, slot: int, batches: int, records: int) -> R
     return batch_of
 
 
+@lru_cache(maxsize=1 << 16)  # Every step asks for that of every shard.
 def room(rate: float, records: int) -> int:
     """The public size that a Poisson batch exceeds with a probability below 2^-64."""
-    return records if rate == 1 or records == 0 else min(records, _sizes(rate, records).most)
+    return records if rate == 1 or records == 0 else min(records, _distribution(rate, records).most)
 
 
 class _Sizes(NamedTuple):
@@ -159,8 +160,7 @@ class _Sizes(NamedTuple):
         return self.least + bisect_left(self.ends, (1 << _SIZE_BITS) - (1 << (_SIZE_BITS - EXCEEDS_BITS)))
 
 
-@lru_cache(maxsize=1024)
-def _sizes(rate: float, records: int) -> _Sizes:
+def _distribution(rate: float, records: int) -> _Sizes:
     """Binomial(records, rate): each size's weight from its neighbour's, from the likeliest on."""
     if not 0 < rate < 1:
         raise NotDeclared(f"a rate is over 0, and 1 at most, not {rate}")
@@ -173,6 +173,10 @@ def _sizes(rate: float, records: int) -> _Sizes:
         whole = sum(weights)
         ends = tuple(int(total / whole * (1 << _SIZE_BITS)) for total in accumulate(weights))
     return _Sizes(likeliest - len(below) + 1, ends)
+
+
+_sizes = lru_cache(maxsize=512)(_distribution)
+"""Of whole datasets, which batches are drawn from: some hundred kilobytes each."""
 
 
 def _weights(likeliest: int, by: int, ratio: Callable[[int], Decimal], records: int) -> Iterator[Decimal]:

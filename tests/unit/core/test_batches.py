@@ -1,6 +1,7 @@
 """Batches: the same as one record at a time, and laws that hold for every seed."""
 
 import math
+import tracemalloc
 from fractions import Fraction
 from unittest.mock import patch
 
@@ -153,6 +154,19 @@ def test_a_batch_of_ten_million_takes_time_in_proportion_to_it():
     rows = batches._different(Counting(), batches.room(0.001, 10_000_000), 10_000_000)
     assert len(rows) < sum(words) < 1.1 * len(rows)
     assert len(rows) < 1.1 * 0.001 * 10_000_000
+
+
+def test_of_the_rooms_of_many_shards_only_numbers_are_kept():
+    """Every step asks for all of them: they are found once, and no distribution is kept for each."""
+    batches._sizes.cache_clear()
+    tracemalloc.start()
+    for _ in range(2):
+        for records in range(1000, 3000):
+            batches.room(0.01, records)
+    taken, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert batches.room.cache_info().hits >= 2000
+    assert taken < 2000 * 500
 
 
 def test_at_rate_1_everybody_is_drawn_and_rate_0_is_none():
