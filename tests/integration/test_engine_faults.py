@@ -109,9 +109,11 @@ def test_a_helper_that_is_killed_goes_on_over_a_server(
     assert answers(copied) == expected
 
 
-def during_each(folder: Path, led: threading.Thread, cut: Callable[[str], None]) -> None:
+def during_each(
+    names: Sequence[str], folder: Path, led: threading.Thread, cut: Callable[[str], None]
+) -> None:
     """Do something while a worker is at each of these requests, given its node; then let it go on."""
-    for name in ON_NODES:
+    for name in names:
         cut(waited_for(folder / f"fault-{name}", led))
         (folder / f"fault-{name}.go").touch()
 
@@ -125,17 +127,19 @@ def waited_for(mark: Path, led: threading.Thread) -> str:
 
 
 @LONG
-def test_nodes_that_are_lost_change_nothing(monkeypatch, copied, expected):
+@pytest.mark.parametrize(("database", "during"), [(None, ON_NODES), ("postgresql_url", BRIEFLY)])
+def test_nodes_that_are_lost_change_nothing(request, monkeypatch, copied, expected, database, during):
     """During every request the node that is at it is lost, and a new one comes."""
+    url = database and request.getfixturevalue(database)
     with ray_nodes(3, cpus=3, head_cpus=0) as made:
         made.let_in(monkeypatch)
         monkeypatch.setattr(service, "open_engine", open_engine)
-        FaultyEngine.install(copied, dict.fromkeys(ON_NODES, "outside"))
+        FaultyEngine.install(copied, dict.fromkeys(during, "outside"))
         given = compute_on(made, copied) | {"workers": 6}
         found: list[Answers] = []
 
         def lead() -> None:
-            found.append(engine_life.led(copied, given))
+            found.append(engine_life.led(copied, given, url))
 
         led = threading.Thread(target=lead)
         led.start()
@@ -147,20 +151,24 @@ def test_nodes_that_are_lost_change_nothing(monkeypatch, copied, expected):
             assert lost[-1] == node, "the one that is at it, and never the head"
             made.add_node()
 
-        during_each(copied, led, cut)
+        during_each(during, copied, led, cut)
         led.join()
     assert found == [expected]
-    assert len({*lost}) == len(ON_NODES)
+    assert len({*lost}) == len(during)
 
 
 @LONG
-@pytest.mark.parametrize("during", [*ON_NODES, "cells-hidden"])
-def test_a_head_that_is_lost_wastes_no_charge(monkeypatch, copied, expected, during):
+@pytest.mark.parametrize(
+    ("during", "database"),
+    [*((each, None) for each in (*ON_NODES, "cells-hidden")), ("step-1", "postgresql_url")],
+)
+def test_a_head_that_is_lost_wastes_no_charge(request, monkeypatch, copied, expected, during, database):
     """The request fails, says that it may be sent again, and is answered by the next cluster."""
+    url = database and request.getfixturevalue(database)
     monkeypatch.setenv("RAY_gcs_rpc_server_reconnect_timeout_s", "3")
     with ray_nodes(1, cpus=2) as first:
         first.let_in(monkeypatch)
-        given = compute_on(first, copied)
+        given = {"compute": compute_on(first, copied), "database": url}
         process = threading.Thread(target=lived_anyhow, args=(copied, {during: "outside"}, given))
         process.start()
         waited_for(copied / f"fault-{during}", process)
@@ -169,7 +177,7 @@ def test_a_head_that_is_lost_wastes_no_charge(monkeypatch, copied, expected, dur
     (copied / f"fault-{during}.go").touch()
     with ray_nodes(1, cpus=2) as second:
         second.let_in(monkeypatch)
-        assert lived(copied, {}, compute=compute_on(second, copied)) == 0
+        assert lived(copied, {}, compute=compute_on(second, copied), database=url) == 0
     assert answers(copied) == expected
 
 
@@ -216,4 +224,4 @@ def compute_on(made: RayNodes, folder: Path) -> dict[str, Any]:
 def lived_anyhow(folder: Path, faults: dict[str, str], given: dict[str, Any]) -> None:
     """A life that an error may end."""
     with pytest.raises(AssertionError, match="send the same request again"):
-        lived(folder, faults, compute=given)
+        lived(folder, faults, **given)
