@@ -88,7 +88,7 @@ def connect(cluster: Cluster) -> Any:  # noqa: ANN401 - the module `ray`
         ) from None
     try:
         if not own:
-            # A head with this machine's own address has nodes with others.
+            # Nodes may be on other machines, whatever the address of the head.
             _check_encrypted(node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"])
         _claim(internal_kv, cluster.owner)
     except BaseException:
