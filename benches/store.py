@@ -1,4 +1,4 @@
-"""Storing reports: the ad server's door against a bare bulk insert into the same table, on both databases."""
+"""Storing reports: the ad server's uploads beside a bare bulk insert into the same table, both databases."""
 
 import gc
 import sqlite3
@@ -25,7 +25,12 @@ from tests.databases import fresh_database, postgresql_server
 from tests.unit.parameters.cases import make
 
 FEATURES = 100
-MODEL = {"tag": "bench", "features": FEATURES, "labels": [{"kind": "binary"}], "gradient_bound": 1.0}
+MODEL = {
+    "tag": "bench",
+    "columns": [{"kind": "bytes", "count": FEATURES}],
+    "labels": [{"kind": "binary"}],
+    "gradient_bound": 1.0,
+}
 DOCUMENT = make(models=[MODEL], decoys=[], fake_rate=0.0)
 REPORTS = 1000
 """In an upload, and in a bare insert."""
@@ -55,12 +60,12 @@ def _compare(
     """They take turns at one growing table, so each meets the same state of it."""
     clock = FixedClock(NOW)
     database = open_database(url)
-    door = UploadHandler("ads.example", Reports(database, clock), clock, lambda: [DOCUMENT], Limits())
+    handler = UploadHandler("ads.example", Reports(database, clock), clock, lambda: [DOCUMENT], Limits())
     insert = bare()
 
     def ours(bodies: list[bytes]) -> None:
         for body in bodies:
-            answer = uploads.encode_answers(door.accept(body))
+            answer = uploads.encode_answers(handler.accept(body))
             assert answer.count(b"stored") == REPORTS
 
     def peer(batches: list[list[Row]]) -> None:
@@ -71,7 +76,7 @@ def _compare(
     for turn in range(ROUNDS + 1):
         progress(f"{name}, round {turn} of {ROUNDS}")
         bodies = [uploads.encode_batch([row[-1] for row in _rows(REPORTS)]) for _ in range(UPLOADS)]
-        # In the order of their ids, as the door inserts them: that is the faster one.
+        # In the order of their ids, as the ad server inserts them: that is the faster one.
         batches = [sorted(_rows(REPORTS)) for _ in range(UPLOADS)]
         gc.collect()
         sides = {ours: lambda mine=bodies: ours(mine), peer: lambda theirs=batches: peer(theirs)}

@@ -28,6 +28,21 @@ def test_a_bench_prints_one_json_object(monkeypatch):
     assert "sealing" in done.stderr
 
 
+def test_every_bench_can_be_loaded_and_the_one_of_storing_runs_on_both_databases():
+    """It asked for a document of an earlier format, and nobody had noticed."""
+    code = (
+        "import importlib, json, pkgutil, benches\n"
+        "names = [each.name for each in pkgutil.iter_modules(benches.__path__) if each.name != '__main__']\n"
+        "loaded = {name: importlib.import_module(f'benches.{name}') for name in names}\n"
+        "store = loaded['store']\n"
+        "store.REPORTS, store.UPLOADS, store.ROUNDS = 4, 1, 1\n"
+        "print(json.dumps(store.measure(lambda _: None)))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert {"sqlite_ratio", "postgresql_ratio"} <= json.loads(done.stdout).keys()
+
+
 def test_an_unknown_bench_is_named_with_the_known_ones():
     done = bench("nothing")
     assert done.returncode == 2
