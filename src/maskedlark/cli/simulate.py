@@ -27,8 +27,8 @@ from maskedlark.simulate.simulation import Simulation
 from maskedlark.web.errors import ServiceAway
 
 _LOOK_S = 0.5
-_M_TRIM_THRESHOLD, _M_ARENA_MAX = -1, -8
-"""Options of glibc's `mallopt`."""
+_M_ARENA_MAX = -8
+"""An option of glibc's `mallopt`."""
 app = typer.Typer()
 
 
@@ -87,7 +87,7 @@ def simulate(
     ] = False,
 ) -> None:
     """Try it on a table of your own: services start, each row's browser reports; then query, fit, train."""
-    _keep_little()
+    _one_arena()
     with (
         signals.as_interrupts(),
         simulation.start(
@@ -117,12 +117,10 @@ def simulate(
         _wait(started)
 
 
-def _keep_little() -> None:
-    """Have glibc give back what is freed: else it keeps an arena per thread, a third of this process."""
+def _one_arena() -> None:
+    """Have all threads allocate from one arena: glibc keeps what each of them freed, a third of all here."""
     with suppress(AttributeError):  # Of systems without glibc.
-        mallopt = ctypes.CDLL(None).mallopt
-        mallopt(_M_ARENA_MAX, 1)
-        mallopt(_M_TRIM_THRESHOLD, 1 << 17)
+        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
 
 
 def _wait(started: Simulation) -> None:

@@ -12,8 +12,6 @@ from maskedlark.randomness import SystemRandomness
 from maskedlark.web.errors import ServiceAway
 
 STOPS_WITHIN_S = 30
-_SMALL = {"MALLOC_ARENA_MAX": "1", "MALLOC_TRIM_THRESHOLD_": "131072"}
-"""For glibc: all services share one machine and have little to do, so none keeps much of what it freed."""
 
 
 class Process:
@@ -43,7 +41,7 @@ class Process:
             stdin=subprocess.PIPE,  # It ends when we end, however that is: `--stop-with-input`.
             stdout=subprocess.PIPE,
             text=True,
-            env={**_SMALL, **os.environ, **environment},
+            env={**os.environ, **environment},
             process_group=0,  # Ctrl-C goes only to the parent, which stops it in order.
         )
         return self
