@@ -27,13 +27,13 @@ CORES = 32
 
 UPLOAD_S = 2 / (1600 * 2.5)
 """`load`: 1,600 uploads/s of 2.5 reports on two cores, on which the browsers ran too."""
-INGEST_S = 1 / 22_681
+INGEST_S = 1 / 21_365
 """`ingest`: one core of a helper, from HTTP to a frozen dataset."""
 CLAIM_S = 7.8e-6
 """CONTRIBUTING.md on `helper/ids.py`: per id, under the one lock; with 713,000 ids there already."""
-GROUP_S = 18.5e-3 / 1e6
+GROUP_S = 5.5e-3 / 1e6
 """`groupby`: a record, one core."""
-STEP_S, STEP_GPU_S = 69e-3 / 1000, 6.3e-3 / 50_000
+STEP_S, STEP_GPU_S = 17.6e-3 / 1000, 6.8e-3 / 50_000
 """`gradient` and `gpu`: a record of a step of 784-500-10, one core, and one H200."""
 
 CORE_HOUR, GB_MONTH, GPU_HOUR = 0.04, 0.023, 4.0
