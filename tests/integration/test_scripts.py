@@ -8,9 +8,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 
 
-def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "benches", *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+def python(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
 
 
 def test_a_bench_prints_one_json_object(monkeypatch):
@@ -20,7 +19,7 @@ def test_a_bench_prints_one_json_object(monkeypatch):
         "sys.argv = ['benches', 'core', '--json']\n"
         "runpy.run_module('benches', run_name='__main__')\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = python("-c", code)
     assert done.returncode == 0, done.stderr
     figures = json.loads(done.stdout)
     wanted = {"bare_seal_per_s", "report_seal_per_s", "bare_open_per_s", "report_open_per_s"}
@@ -38,12 +37,12 @@ def test_every_bench_can_be_loaded_and_the_one_of_storing_runs_on_both_databases
         "store.REPORTS, store.UPLOADS, store.ROUNDS = 4, 1, 1\n"
         "print(json.dumps(store.measure(lambda _: None)))\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = python("-c", code)
     assert done.returncode == 0, done.stderr
     assert {"sqlite_ratio", "postgresql_ratio"} <= json.loads(done.stdout).keys()
 
 
 def test_an_unknown_bench_is_named_with_the_known_ones():
-    done = bench("nothing")
+    done = python("-m", "benches", "nothing")
     assert done.returncode == 2
     assert "core" in done.stderr
