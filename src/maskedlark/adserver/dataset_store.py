@@ -214,6 +214,11 @@ class Datasets:
         these = _ANSWERS.c.dataset == name, _ANSWERS.c.helper == helper, _ANSWERS.c.number.in_(numbers)
         self._database.change(sa.delete(_ANSWERS).where(*these))
 
+    def forget_verdicts(self, name: str, helper: str) -> None:
+        """Remove a helper's verdicts, so that all chunks are checked by it again."""
+        these = _ANSWERS.c.dataset == name, _ANSWERS.c.helper == helper
+        self._database.change(sa.update(_ANSWERS).where(*these).values(valid=None, invalid=None))
+
     def answered(self, name: str, helper: str) -> set[int]:
         """The chunks whose answer by this helper is stored."""
         query = sa.select(_ANSWERS.c.number).where(_ANSWERS.c.dataset == name, _ANSWERS.c.helper == helper)

@@ -21,7 +21,7 @@ from maskedlark.adserver.sending import Sending
 from maskedlark.ledger import receipt
 from maskedlark.ledger.errors import BadReceipt
 from maskedlark.ledger.receipt import FrozenReceipt
-from maskedlark.web.errors import AlreadyFrozen, NotThere
+from maskedlark.web.errors import AlreadyFrozen, ChunkUnchecked, NotThere
 from maskedlark.wire import datasets as wire
 from maskedlark.wire.datasets import DatasetDigest, FreezeRequest, Frozen
 
@@ -38,9 +38,9 @@ def freeze(sending: Sending, receipts: ReceiptStore) -> None:
     request = FreezeRequest(accepted=accepted, digest=digest.hex())
     # One helper first: if it refuses, nothing is frozen anywhere, and the dataset can be aborted.
     sending.stage("frozen by helpers", 0, len(sending.helpers))
-    answers = [first.freeze(dataset.name, request, dataset.attempt)]
+    answers = [_freeze(sending, request, first)]
     sending.stage("frozen by helpers", 1, len(sending.helpers))
-    answers += at_once([partial(helper.freeze, dataset.name, request, dataset.attempt) for helper in others])
+    answers += at_once([partial(_freeze, sending, request, helper) for helper in others])
     sending.stage("frozen by helpers", len(answers), len(sending.helpers))
     for helper, answer in zip(sending.helpers, answers, strict=True):
         if (answer.digest, answer.records) != (digest.hex(), agreed.count):
@@ -68,6 +68,15 @@ def give_up(sending: Sending) -> list[str]:
     keeping = [helper.name for helper, gone in zip(sending.helpers, let_go, strict=True) if not gone]
     sending.datasets.mark(sending.dataset.name, DatasetState.LOST if keeping else DatasetState.ABORTED)
     return keeping
+
+
+def _freeze(sending: Sending, request: FreezeRequest, helper: RemoteHelper) -> Frozen:
+    try:
+        return helper.freeze(sending.dataset.name, request, sending.dataset.attempt)
+    except ChunkUnchecked:
+        # It was restored from before its verdicts, which are stored here: the same again relays all messages.
+        sending.datasets.forget_verdicts(sending.dataset.name, helper.name)
+        raise
 
 
 def _heads(sending: Sending, accepted: Sequence[str]) -> SortedHeads:

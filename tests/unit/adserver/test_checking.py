@@ -12,7 +12,7 @@ from maskedlark.adserver.errors import DatasetChanged, EmptyDataset, HelpersDiff
 from maskedlark.adserver.remote_helper import RemoteHelper
 from maskedlark.ledger.errors import BadReceipt
 from maskedlark.release.errors import BadChecks
-from maskedlark.web.errors import AlreadyFrozen
+from maskedlark.web.errors import AlreadyFrozen, ChunkUnchecked
 from maskedlark.wire.datasets import CheckAnswer, pack
 from tests.unit.adserver.measuring import World, kill_after
 from tests.unit.web.service import NOW
@@ -150,6 +150,26 @@ def test_a_helper_that_lost_chunks_checks_them_again(world):
     helper = world.helpers[1]
     assert not any(each.frozen for each in world.helpers)
     del helper.chunks["monday"][1], helper.checked["monday"][1], helper.invalid["monday"][1]
+    world.client.send("monday")
+    check_frozen(world)
+
+
+def test_a_helper_that_lost_its_verdicts_alone_checks_again(world, monkeypatch):
+    """One restored from between both said `ChunkUnchecked` for good, and the other had frozen."""
+    kill_after(world, REQUESTS - 1)
+    freeze, second = RemoteHelper.freeze, world.helpers[1]
+
+    def of_what_was_checked(helper, name, *asked):
+        if len(world.helpers[helper.place].checked[name]) < CHUNKS:
+            raise ChunkUnchecked("chunk 0 was not checked by all helpers")
+        return freeze(helper, name, *asked)
+
+    monkeypatch.setattr(RemoteHelper, "freeze", of_what_was_checked)
+    assert [bool(helper.frozen) for helper in world.helpers] == [True, False]
+    second.checked["monday"].clear()
+    second.invalid["monday"].clear()
+    with pytest.raises(ChunkUnchecked):
+        world.client.send("monday")
     world.client.send("monday")
     check_frozen(world)
 
