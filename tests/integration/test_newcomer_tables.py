@@ -92,10 +92,11 @@ class Typed:
         return self.running.communicate(timeout=PATIENCE_S)[1]
 
 
-def children(pid: int) -> list[int]:
-    """Processes whose parent it is."""
-    listed = Path(f"/proc/{pid}/task/{pid}/children").read_text()
-    return [*map(int, listed.split())]
+def services_of(pid: int) -> list[int]:
+    """The services that a simulation runs: not what Python starts to track resources of its processes."""
+    lists = Path(f"/proc/{pid}/task").glob("*/children")
+    started = [each for listed in lists for each in listed.read_text().split()]
+    return [int(each) for each in started if "serve" in Path(f"/proc/{each}/cmdline").read_text().split("\0")]
 
 
 def is_running(pid: int) -> bool:
@@ -221,7 +222,7 @@ def test_an_afternoon(shape, tmp_path):
         assert spent == ["sums", "moments", "cells", "gradient", "gradient", "cells"]
         if shape is messy:
             check_refusals(terminal)
-        services = children(started.running.pid)
+        services = services_of(started.running.pid)
         assert len(services) == 4
         pid = started.running.pid
         again = typed("simulate", table.path, "--folder", play, *table.options, code=1).stderr

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from maskedlark import cli
 from maskedlark.cli.simulate import hints
 from maskedlark.simulate import simulation
+from tests.unit.parameters.cases import make, settings
 
 FOLDER = Path("my play; $HOME")
 RUN = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"}).invoke
@@ -20,9 +21,12 @@ RUN = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"}).invoke
 
 def running(ended=list):
     """A simulation as the command sees it."""
-    budget, here = SimpleNamespace(epsilon=8.0), SimpleNamespace(address="http://127.0.0.1:8000")
-    values = [SimpleNamespace(name="spent here")]
-    declared = SimpleNamespace(keys=["the ad"], values=values, k=100, budget=budget)
+    here, values = (
+        SimpleNamespace(address="http://127.0.0.1:8000"),
+        [{"name": "spent here", "low": 0, "high": 9}],
+    )
+    models = settings()["models"][:1]
+    declared = make(keys=["the ad"], values=values, models=models, decoys=[], fake_rate=0.0)
     cluster = SimpleNamespace(helpers=(), ended=ended, adserver=here, service=here)
     given = {"folder": FOLDER, "config": FOLDER / "adserver.toml", "encoder": "some"}
     return SimpleNamespace(frozen={}, cluster=cluster, document=declared, **given)
