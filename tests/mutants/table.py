@@ -1208,7 +1208,7 @@ MUTANTS = (
         SOURCE + "compute/ray_connection.py",
         'if _is_let_in(ray, address, "disabled"):',
         'if _is_let_in(ray, address, "disabled") and False:',
-        "tests/unit/compute/test_ray.py",
+        "tests/unit/compute/test_ray.py::test_a_cluster_that_asks_for_no_token_is_refused",
     ),
     Mutant(
         "a cluster: on a network it is used with TLS alone",
@@ -1222,7 +1222,7 @@ MUTANTS = (
         SOURCE + "compute/ray_connection.py",
         "overwrite=False",
         "overwrite=True",
-        "tests/unit/compute/test_ray.py",
+        "tests/unit/compute/test_settings.py",
     ),
     Mutant(
         "the anchor: in a database too it never moves back",

@@ -104,10 +104,12 @@ def test_a_node_elsewhere_is_refused_whatever_the_address_of_the_head(monkeypatc
 
 def test_a_cluster_works_for_one_identity_whatever_the_name():
     kept: dict[bytes, bytes] = {}
-    store = SimpleNamespace(
-        _internal_kv_put=lambda key, value, **_: kept.setdefault(key, value),
-        _internal_kv_get=lambda key, **_: kept[key],
-    )
+
+    def put(key, value, overwrite, **_):
+        if overwrite or key not in kept:
+            kept[key] = value
+
+    store = SimpleNamespace(_internal_kv_put=put, _internal_kv_get=lambda key, **_: kept[key])
     mine, other = f"helper-0 {'a' * 64}", f"helper-0 {'b' * 64}"
     ray_connection._claim(store, mine)
     ray_connection._claim(store, mine)
