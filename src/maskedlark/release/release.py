@@ -285,15 +285,12 @@ class Release:
         return self._sessions.free_slot(origin, dataset)
 
     def forget(self, now: int) -> None:
-        """Drop what has expired: its seeds and columns must not stay in memory. Run every hour.
-
-        And sessions that another process closed.
-        """
-        with self._lock:
-            names = [*self._open]
-        closed = {name for name in names if self._sessions.find(*name).closed}
-        self._drop(lambda name, session: session.scope.expires <= now or name in closed)
+        """Drop what has expired, whose seeds must not stay in memory, and what others closed. Every hour."""
+        self._drop(lambda _, session: session.scope.expires <= now)
         self._kept.expire(now)
+        # Last: it reads the database, which may be away.
+        closed = {name for name in [*self._open] if self._sessions.find(*name).closed}
+        self._drop(lambda name, _: name in closed)
 
     def _drop(self, is_over: Callable[[tuple[str, bytes], Session], bool]) -> None:
         with self._lock:

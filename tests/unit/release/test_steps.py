@@ -650,6 +650,22 @@ def test_a_session_that_another_process_closed_goes_from_memory_within_an_hour(r
     assert [*pipeline._open] == [(ORIGIN, bytes.fromhex(rig.request(2).id))]
 
 
+def test_what_has_expired_goes_from_memory_though_the_database_is_away(rig, monkeypatch):
+    rig.open(rig.request())
+    rig.answers(rig.request(), 0, SENT)
+    pipeline = rig.pipelines[0]
+
+    def away(*_):
+        raise ConnectionError
+
+    monkeypatch.setattr(pipeline._sessions, "find", away)
+    with pytest.raises(ConnectionError):
+        pipeline.forget(0)
+    assert pipeline._open
+    pipeline.forget(1 << 62)
+    assert not pipeline._open
+
+
 def test_weights_of_another_network_are_refused(rig):
     request = rig.request()
     rig.open(request)
@@ -657,7 +673,7 @@ def test_weights_of_another_network_are_refused(rig):
         rig.answers(request, 0, body(network(5)))
 
 
-def test_a_desk_knows_its_functions(rig):
+def test_a_pipeline_knows_its_functions(rig):
     assert set(rig.pipelines[0].functions) == {"gradient", "cells"}
 
 

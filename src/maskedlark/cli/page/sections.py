@@ -55,7 +55,7 @@ def _way(results: DemoResults) -> Iterator[tuple[str, str]]:
     words = f"""split what a person did into shares, one for each helper and random by itself, and seal them;
         {results.fake_rate * 100:g} % more are fakes"""
     yield f"{results.users:,} browsers", words
-    yield "an ad server", f"stores {sent.reports:,} reports that it cannot read, and asks queries"
+    yield "an ad server", f"stores {sent.reports:,} reports that it cannot read, and sends queries"
     words = f"""open their own shares of {sent.measured:,} records to add up and {sent.trained:,} to train,
         want at least k = {results.report.k}, charge ε, and add noise"""
     yield f"{results.helpers} helpers", words
