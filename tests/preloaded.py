@@ -25,6 +25,8 @@ from unittest import mock
 
 COMMANDS = (("parameters", "serve"), ("adserver", "serve"), ("helper", "serve"), ("helper", "rotate"))
 CLIENTS = "tests.simulation.kills.clients"
+FORKS = "maskedlark.cli.fork_server"
+"""It forks in its turn, for one local cluster."""
 NEEDED = (
     *("maskedlark.cli.parameters", "maskedlark.cli.adserver", "maskedlark.cli.helper"),
     *("maskedlark.parameter_service.app", "maskedlark.adserver.app", "maskedlark.helper.app"),
@@ -94,7 +96,7 @@ def _is_known(arguments: Any) -> bool:
     if isinstance(arguments, str | bytes) or list(arguments[:2]) != [sys.executable, "-m"]:
         return False
     module, *words = arguments[2:]
-    return module == CLIENTS or (module == "maskedlark" and tuple(words[:2]) in COMMANDS)
+    return module in (CLIENTS, FORKS) or (module == "maskedlark" and tuple(words[:2]) in COMMANDS)
 
 
 @contextmanager

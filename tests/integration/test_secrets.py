@@ -48,8 +48,8 @@ ROOT = Path(__file__).parents[2]
 class Clumsy(Process):
     """A service with mistakes."""
 
-    def __init__(self, arguments, port=None):
-        super().__init__(["-m", clumsy.__name__, *arguments[2:]], port)
+    def __init__(self, arguments, port=None, server=None):
+        super().__init__(["-m", clumsy.__name__, *arguments[2:]], port, server)
 
 
 @pytest.fixture

@@ -227,6 +227,11 @@ class Reports:
         query = sa.select(_REPORTS).where(selection.where(after)).order_by(*_ORDER).limit(limit)
         return [StoredReport(*row) for row in self._database.rows(query)]
 
+    def chunk(self, selection: Selection, start: ChunkStart) -> list[bytes]:
+        """The reports of a chunk, as they were received, in its order."""
+        query = sa.select(_REPORTS.c.data).where(selection.where(start)).order_by(*_ORDER).limit(start.size)
+        return [data for (data,) in self._database.rows(query)]
+
     def check(self) -> None:
         """Return if reports can be read; raise if not."""
         self._database.check()

@@ -70,6 +70,9 @@ class Sending:
     _sent: Counter[str] = field(default_factory=Counter)
     """Reports sent so far, by helper."""
     _telling: threading.Lock = field(default_factory=threading.Lock)
+    _read: dict[int, list[bytes]] = field(default_factory=dict)
+    """The chunks that were read last, by number."""
+    _reading: threading.Lock = field(default_factory=threading.Lock)
 
     def run(self) -> None:
         """Send what any helper lacks. After an error, what was sent stays."""
@@ -125,14 +128,22 @@ class Sending:
         self._tell(helper, start.size)
 
     def stored(self, number: int, start: ChunkStart) -> list[bytes]:
-        """The reports of a chunk, as they were selected."""
-        page, name = self.reports.page(self.dataset.selection, start, start.size), self.dataset.name
-        if len(page) != start.size:
+        """The reports of a chunk, as they were selected. Read once for helpers that are equally far."""
+        with self._reading:
+            if number not in self._read:
+                if len(self._read) >= 2 * IN_FLIGHT:
+                    del self._read[next(iter(self._read))]
+                self._read[number] = self._chunk_of(number, start)
+            return self._read[number]
+
+    def _chunk_of(self, number: int, start: ChunkStart) -> list[bytes]:
+        reports, name = self.reports.chunk(self.dataset.selection, start), self.dataset.name
+        if len(reports) != start.size:
             raise DatasetRefused(
                 f"chunk {number} of {name} lost reports since it was selected: nothing may be deleted from "
                 f"a dataset. `datasets abort {name}`, and select again"
             )
-        return [each.data for each in page]
+        return reports
 
     def stage(self, what: str, done: int, of: int) -> None:
         """Report how far something other than sending is."""

@@ -123,5 +123,7 @@ class Population:
 
 
 def processes(count: int) -> ProcessPoolExecutor:
-    """Processes for a population: fresh interpreters, since a fork copies locks whose threads it lacks."""
-    return ProcessPoolExecutor(count, get_context("spawn"), follow_parent)
+    """Processes for a population, forked from one that has no threads and has imported what seals."""
+    context = get_context("forkserver")
+    context.set_forkserver_preload([batch.__name__])
+    return ProcessPoolExecutor(count, context, follow_parent)

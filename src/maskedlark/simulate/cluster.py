@@ -28,6 +28,7 @@ from maskedlark.parameters.document import Document
 from maskedlark.parameters.drafting import draft
 from maskedlark.parameters.settings import Budget
 from maskedlark.randomness import Randomness
+from maskedlark.simulate.forked import ForkServer
 from maskedlark.simulate.services import STOPS_WITHIN_S, Process, free_port, is_free
 from maskedlark.training.client import Client as TrainingClient
 from maskedlark.web import files, key_file
@@ -214,13 +215,14 @@ def local_cluster(
     log_level: str = "WARNING",
     serving: str = "",
     workers: int | None = None,
+    server: ForkServer | None = None,
 ) -> Iterator[LocalCluster]:
     """Make keys, start every service and publish; stop the services at the end.
 
     `settings` is the TOML of `maskedlark parameters draft`, without origin and helpers; `others` are further
     origins known to all services, without documents. `serving` is the `[serving]` table of every service.
     Helpers share the processors, unless told how many `workers` each has. Services log to standard error.
-    A folder that was used before is reused with its contents.
+    A folder that was used before is reused with its contents. `server` is one that may be importing already.
     """
     workers = workers or max(1, (os.cpu_count() or 1) // helpers)
     names = [f"helper-{place}" for place in range(helpers)]
@@ -228,7 +230,7 @@ def local_cluster(
 
     def process(party: str, config: Path, port: int) -> Process:
         options = ["--config", config, "--log-level", log_level, "--stop-with-input"]
-        return Process(["-m", "maskedlark", party, "serve", *options], port)
+        return Process(["-m", "maskedlark", party, "serve", *options], port, server)
 
     def helper(name: str) -> RunningHelper:
         identity, config = _key(folder / f"{name}.key", rng), folder / name / "helper.toml"
@@ -237,10 +239,12 @@ def local_cluster(
     service_key = _key(folder / "service.key", rng)
     origins = {name: _key(folder / f"{name}.document.key", rng) for name in (ORIGIN, *others)}
     requests = {name: _key(folder / f"{name}.request.key", rng) for name in origins}
-    service = process("parameters", folder / "parameters.toml", ports["parameters"])
-    adserver = process("adserver", folder / "adserver.toml", ports["adserver"])
     pinned = {name: key.verifying for name, key in origins.items()}
     with ExitStack() as stack:
+        if server is None:
+            server = stack.enter_context(ForkServer())
+        service = process("parameters", folder / "parameters.toml", ports["parameters"])
+        adserver = process("adserver", folder / "adserver.toml", ports["adserver"])
         trusted = service_key.verifying, folder / "cache", SystemClock(), pinned
         parameters = stack.enter_context(ParameterClient(service.address, *trusted))
         running = tuple(map(helper, names))

@@ -6,11 +6,13 @@ ad server counts them once.
 
 import shutil
 import threading
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Executor, Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from maskedlark.adserver.client import Client
 from maskedlark.adserver.dataset_store import Dataset, DatasetState
@@ -27,7 +29,8 @@ _SPOOL = "reports"
 _MOST = 1000
 """The most reports per batch."""
 _MANY = 5000
-_STOPPED = "stopped while it made or uploaded reports: the same again carries on"
+T = TypeVar("T")
+_STOPPED = "stopped while reports were made, uploaded or sent: the same again carries on"
 
 
 @dataclass(frozen=True)
@@ -50,19 +53,29 @@ class Reporting:
             self._pool() as pool,
             _thread("making", stopped) as making,
             _thread("uploading", stopped) as uploading,
+            _thread("sending", stopped, len(purposes)) as sending,
         ):
             progress = _one_at_a_time(shown)
-            # The reports of one purpose are made while those of the one before are uploaded, and sent.
+            # The reports of one purpose are made while those of the one before are uploaded, and sent. One
+            # dataset is frozen, by one helper after the other, while the other is sent.
             uploaded = {}
             for each in purposes:
                 if DATASETS[each] in missing:
-                    made = making.submit(self._made, each, pool, progress, stopped)
-                    uploaded[each] = uploading.submit(self._upload, made, progress, stopped)
+                    made = _begin(making, stopped, partial(self._made, each, pool, progress, stopped))
+                    uploaded[each] = _begin(
+                        uploading, stopped, partial(self._upload, made, progress, stopped)
+                    )
             if pool is not None:
                 making.submit(pool.shutdown)  # After the last: its processes are not kept while that is sent.
-            frozen = {each: self._sent(client, each, uploaded.get(each), progress) for each in purposes}
+            sent = {}
+            for each in purposes:
+                work = partial(self._sent, client, each, uploaded.get(each), progress, stopped)
+                sent[each] = _begin(sending, stopped, work)
+            done, _ = wait(sent.values(), return_when=FIRST_EXCEPTION)
+            for future in done:  # What failed first, and not what was stopped because of it.
+                future.result()
         shutil.rmtree(self.cluster.folder / _SPOOL, ignore_errors=True)
-        return frozen
+        return {purpose: future.result() for purpose, future in sent.items()}
 
     def _pool(self) -> AbstractContextManager[Executor | None]:
         """Processes that make reports, started when the first is made, and used for every purpose."""
@@ -71,14 +84,25 @@ class Reporting:
         return processes(self.processes) if several else nullcontext()
 
     def _sent(
-        self, client: Client, purpose: Purpose, uploaded: Future[None] | None, progress: Progress
+        self,
+        client: Client,
+        purpose: Purpose,
+        uploaded: Future[None] | None,
+        progress: Progress,
+        stopped: threading.Event,
     ) -> Dataset:
         """A dataset, frozen at every helper: of these reports once they are there, or as it was selected."""
         name = DATASETS[purpose]
         if uploaded is not None:
             uploaded.result()
             self.cluster.select(client, {purpose: name})
-        return self._frozen(client, name, progress)
+
+        def tell(what: str, done: int, of: int) -> None:
+            if stopped.is_set():
+                raise OtherSimulation(_STOPPED)
+            progress(f"{name}: {what}", done, of)
+
+        return self._frozen(client, name, tell)
 
     def _upload(self, made: Future[list[Path]], progress: Progress, stopped: threading.Event) -> None:
         """Upload the reports of a purpose, once all are made."""
@@ -125,10 +149,23 @@ class Reporting:
         return client.send(name, progress)
 
 
+def _begin(thread: Executor, stopped: threading.Event, work: Callable[[], T]) -> Future[T]:
+    """Have a thread do some of the work. If it fails, no other begins any more."""
+
+    def run() -> T:
+        try:
+            return work()
+        except BaseException:
+            stopped.set()
+            raise
+
+    return thread.submit(run)
+
+
 @contextmanager
-def _thread(name: str, stopped: threading.Event) -> Iterator[ThreadPoolExecutor]:
-    """A thread that makes or uploads reports. After an error it does no more of it."""
-    with ThreadPoolExecutor(1, name) as thread:
+def _thread(name: str, stopped: threading.Event, count: int = 1) -> Iterator[ThreadPoolExecutor]:
+    """A thread, or several, that makes, uploads or sends reports. After an error no more are made."""
+    with ThreadPoolExecutor(count, name) as thread:
         try:
             yield thread
         except BaseException:

@@ -9,19 +9,23 @@ from contextlib import suppress
 from typing import Self
 
 from maskedlark.randomness import SystemRandomness
+from maskedlark.simulate.forked import Forked, ForkServer
 from maskedlark.web.errors import ServiceAway
 
 STOPS_WITHIN_S = 30
 
 
 class Process:
-    """One service. It keeps its port when it is restarted."""
+    """One service. It keeps its port when it is restarted. With a fork server it starts at once."""
 
-    def __init__(self, arguments: Sequence[object], port: int | None = None) -> None:
+    def __init__(
+        self, arguments: Sequence[object], port: int | None = None, server: ForkServer | None = None
+    ) -> None:
         self.port = port or free_port()
         self.address = f"http://127.0.0.1:{self.port}"
-        self._command = [sys.executable, *map(str, arguments), "--port", str(self.port)]
-        self._running: subprocess.Popen[str] | None = None
+        self._arguments = [*map(str, arguments), "--port", str(self.port)]
+        self._server = server
+        self._running: subprocess.Popen[str] | Forked | None = None
 
     @property
     def pid(self) -> int:
@@ -36,8 +40,12 @@ class Process:
     def launch(self, **environment: str) -> Self:
         """Start it without waiting: several services start faster at the same time."""
         assert self._running is None, "it runs already"
+        # What the environment says is read by an interpreter as it starts.
+        if self._server is not None and not environment:
+            self._running = self._server.fork(self._arguments)
+            return self
         self._running = subprocess.Popen(  # noqa: S603
-            self._command,
+            [sys.executable, *self._arguments],
             stdin=subprocess.PIPE,  # It ends when we end, however that is: `--stop-with-input`.
             stdout=subprocess.PIPE,
             text=True,
@@ -56,7 +64,7 @@ class Process:
         assert output is not None
         if not output.readline().startswith("listening on "):
             code = self._end()
-            raise ServiceAway(f"{' '.join(self._command[1:5])} ended with {code}; what it said is above")
+            raise ServiceAway(f"{' '.join(self._arguments[:4])} ended with {code}; what it said is above")
         return self
 
     def stop(self) -> int:
@@ -69,7 +77,7 @@ class Process:
         self._started().kill()
         self._end()
 
-    def _started(self) -> subprocess.Popen[str]:
+    def _started(self) -> subprocess.Popen[str] | Forked:
         assert self._running is not None, "it was not started"
         return self._running
 

@@ -33,6 +33,7 @@ from maskedlark.randomness import Randomness, SystemRandomness
 from maskedlark.simulate import drafts
 from maskedlark.simulate.cluster import LocalCluster, local_cluster
 from maskedlark.simulate.errors import BadSimulation, OtherSimulation
+from maskedlark.simulate.forked import ForkServer
 from maskedlark.simulate.reporting import Reporting
 from maskedlark.simulate.users import Bounds, ColumnRoles, Users, read_users
 from maskedlark.training.client import Client
@@ -130,17 +131,19 @@ def start(
         dict(kinds or {}),
         drop_unlabelled,
     )
-    people = read_users(table, wanted, encoder)
-    del table  # It may be much larger than what is left of it.
-    said = drafts.chosen(people.size, k, epsilon, fake_rate, delta, psi, centre)
     shown = sys.stderr.isatty() if progress is None else progress
     with ExitStack() as stack:
+        server = stack.enter_context(ForkServer())  # First: it imports while the table is read.
+        people = read_users(table, wanted, encoder)
+        del table  # It may be much larger than what is left of it.
+        said = drafts.chosen(people.size, k, epsilon, fake_rate, delta, psi, centre)
         place = _place(folder, stack)
         text = drafts.settings(people, wanted.values, label, tag, said)
         now = {"users": people.digest, "helpers": helpers, "settings": text}
         _same(place, now)
         _tell(people, say)
-        running = stack.enter_context(local_cluster(place, text, rng or SystemRandomness(), helpers))
+        cluster = local_cluster(place, text, rng or SystemRandomness(), helpers, server=server)
+        running = stack.enter_context(cluster)
         if say is not None:
             say(_declared(running.document))
         # Only now: after refused settings, the folder can be used with corrected ones.

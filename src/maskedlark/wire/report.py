@@ -13,6 +13,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
@@ -128,8 +129,8 @@ class ReportLayout:
         """What differs in a report of this prefix, whose form is checked. Run by the ad server."""
         if len(report) != self.size:
             raise WrongLength(f"a report of {len(report)} bytes; under its document all have {self.size}")
-        keys = [report[self._entry(place)][:KEY_ID_BYTES] for place in range(len(self.helpers))]
-        if len(set(keys)) < len(keys):
+        keys = {report[begin : begin + KEY_ID_BYTES] for begin in self._begins}
+        if len(keys) < len(self.helpers):
             raise DuplicateKey("two payloads are sealed to one key: one helper would hold two shares")
         return Head._make(_HEAD.unpack_from(report, len(self.prefix)))
 
@@ -156,8 +157,12 @@ class ReportLayout:
 
     def _entry(self, place: int) -> slice:
         """Where the key id and the sealed payload of a helper are in a report."""
-        start = len(self.prefix) + HEAD_BYTES + sum(self._entry_sizes[:place])
-        return slice(start, start + self._entry_sizes[place])
+        return slice(self._begins[place], self._begins[place] + self._entry_sizes[place])
+
+    @cached_property
+    def _begins(self) -> list[int]:
+        sizes = [len(self.prefix) + HEAD_BYTES, *self._entry_sizes[:-1]]
+        return [*accumulate(sizes)]
 
     @cached_property
     def _entry_sizes(self) -> list[int]:

@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import socket
-import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -22,6 +21,7 @@ from maskedlark.core.purpose import Purpose
 from maskedlark.errors import Expired, InvalidDocument
 from maskedlark.randomness import SystemRandomness
 from maskedlark.simulate.cluster import LocalCluster, local_cluster
+from maskedlark.simulate.forked import ForkServer
 from maskedlark.simulate.services import Process, free_port
 from maskedlark.web.errors import ServiceAway
 from maskedlark.wire import uploads
@@ -35,15 +35,15 @@ euros = [0, 100]
 
 @pytest.fixture
 def started(monkeypatch):
-    """Every process that is started."""
+    """Every service that is started."""
     found = []
+    fork = ForkServer.fork
 
-    class Watched(subprocess.Popen[str]):
-        def __init__(self, *given, **named):
-            super().__init__(*given, **named)
-            found.append(self)
+    def watched(*given):
+        found.append(fork(*given))
+        return found[-1]
 
-    monkeypatch.setattr("maskedlark.simulate.services.subprocess.Popen", Watched)
+    monkeypatch.setattr(ForkServer, "fork", watched)
     return found
 
 

@@ -5,6 +5,7 @@ import pytest
 from maskedlark import simulate
 from maskedlark.errors import InvalidDocument
 from maskedlark.simulate.errors import BadSimulation, OtherSimulation
+from maskedlark.simulate.forked import ForkServer
 
 TABLE = {"age": [20, 30] * 30, "euros": [1, 2] * 30}
 PEOPLE = {"age": [20, 20, 30, 30] * 15, "bought": [0, 1] * 30}
@@ -12,10 +13,8 @@ PEOPLE = {"age": [20, 20, 30, 30] * 15, "bought": [0, 1] * 30}
 
 @pytest.fixture
 def nothing_starts(monkeypatch):
-    """A process that was started would be a mistake."""
-    monkeypatch.setattr(
-        "maskedlark.simulate.services.subprocess.Popen", lambda *_, **__: pytest.fail("starts")
-    )
+    """A service that was started would be a mistake."""
+    monkeypatch.setattr(ForkServer, "fork", lambda *_: pytest.fail("starts"))
 
 
 @pytest.mark.parametrize("bounds", [(0, 9.5), (0,), 5, ("0", "9")])

@@ -1,0 +1,106 @@
+"""Forks the services of a local cluster from one process that has imported what they need.
+
+Run by `simulate.services`, as `python -m maskedlark.cli.fork_server` with its connection as standard input. A
+service that starts from nothing spends a second on imports, and as much memory again on what they load.
+
+Forked before anything is opened or drawn: what services share is code. Each has its own files, keys and
+draws: secrets come from the operating system; OpenSSL and `random` seed themselves anew after a fork, and
+numpy is told to.
+"""
+
+import gc
+import json
+import os
+import runpy
+import select
+import signal
+import socket
+import sys
+import warnings
+from contextlib import suppress
+
+import numpy as np
+
+# Not used here: by services.
+from maskedlark.cli import adserver, helper, parameters  # noqa: F401
+from maskedlark.simulate.forked import NUMBER_BYTES
+from maskedlark.storage import sqlite  # noqa: F401
+from maskedlark.web import processes, serving  # noqa: F401
+
+MAX_REQUEST = 1 << 16
+FILES = 3
+"""That come with a request: the service's connection to who asked, standard output, and standard error."""
+
+
+def run() -> list[str]:
+    """Fork whenever asked. Returns in each service, with its arguments; the server itself ends here."""
+    asking = socket.socket(fileno=os.dup(sys.stdin.fileno()))
+    woken, wakes = socket.socketpair()
+    wakes.setblocking(False)
+    signal.set_wakeup_fd(wakes.fileno())
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    running: dict[int, socket.socket] = {}
+    while True:
+        ready, _, _ = select.select([asking, woken], [], [])
+        if woken in ready:
+            woken.recv(1024)
+            _tell_who_ended(running)
+        if asking in ready:
+            request, files = _next(asking)
+            pid = _fork()
+            if not pid:
+                signal.set_wakeup_fd(-1)
+                signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                for inherited in (asking, woken, wakes, *running.values()):
+                    inherited.close()
+                _become(files)
+                return request
+            connection, *others = files
+            running[pid] = socket.socket(fileno=connection)
+            for each in others:
+                os.close(each)
+
+
+def _next(asking: socket.socket) -> tuple[list[str], list[int]]:
+    """What is asked for: a folder, a module, and its arguments; and the files of the service."""
+    with suppress(ConnectionError):
+        request, files, _, _ = socket.recv_fds(asking, MAX_REQUEST, FILES)
+        if request:
+            return json.loads(request), files
+    os._exit(0)  # Who asked has ended: services end by themselves, in order.
+
+
+def _fork() -> int:
+    with warnings.catch_warnings():
+        # Python warns of threads: of numpy's library, which ends and starts them around a fork.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return os.fork()
+
+
+def _tell_who_ended(running: dict[int, socket.socket]) -> None:
+    """Write the exit code of each service that has ended to its connection."""
+    while running:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+        if not pid:
+            return
+        with suppress(OSError), running.pop(pid) as connection:
+            connection.sendall(os.waitstatus_to_exitcode(status).to_bytes(NUMBER_BYTES, signed=True))
+
+
+def _become(files: list[int]) -> None:
+    """A service: in a group of its own, with its own files and draws. Tells who asked its process id."""
+    os.setpgid(0, 0)  # Ctrl-C goes only to who started it, which stops it in order.
+    for place, each in enumerate(files):
+        os.dup2(each, place)
+        os.close(each)
+    np.random.seed()  # noqa: NPY002 - of what libraries may draw; nothing of ours uses it
+    os.write(sys.stdin.fileno(), os.getpid().to_bytes(NUMBER_BYTES))
+
+
+if __name__ == "__main__":
+    gc.collect()
+    gc.freeze()  # What is there is every service's: none has to look at it.
+    folder, module, *sys.argv[1:] = run()
+    os.chdir(folder)
+    # As `python -m` does it: its own worker processes import what that names, and not all of this.
+    runpy.run_module(module, run_name="__main__", alter_sys=True)

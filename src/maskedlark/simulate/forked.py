@@ -1,0 +1,129 @@
+"""Services forked from a process that has imported what they need (`cli.fork_server`).
+
+Run by whoever plays all parties on one machine: four services then take the time and memory of one to start.
+Each is a process like any other, with its own connections, files, keys and end.
+"""
+
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, suppress
+from pathlib import Path
+
+from maskedlark.web.errors import ServiceAway
+
+NUMBER_BYTES = 8
+"""Of a process id, and of an exit code."""
+_STANDARD_ERROR = 2
+
+
+class ForkServer(AbstractContextManager["ForkServer"]):
+    """The process that forks. It imports while its owner goes on, and ends with it."""
+
+    def __init__(self) -> None:
+        self._asking, theirs = socket.socketpair()
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "maskedlark.cli.fork_server"], stdin=theirs.fileno(), process_group=0
+            )
+        self._last: Forked | None = None
+        self._lock = threading.Lock()
+
+    def fork(self, arguments: Sequence[str]) -> "Forked":
+        """Start Python with these arguments, `-m` first, in this folder. Returns before it runs."""
+        with self._lock:
+            if self._last is not None:
+                _ = self._last.pid  # So that no two requests are on their way, which may arrive as one.
+            (mine, theirs), (reads, writes) = socket.socketpair(), os.pipe()
+            forked = Forked(mine, reads)
+            with theirs, os.fdopen(writes, "wb") as output:
+                files = theirs.fileno(), output.fileno(), _STANDARD_ERROR
+                request = json.dumps([str(Path.cwd()), *arguments[1:]]).encode()
+                try:
+                    socket.send_fds(self._asking, [request], files)
+                except OSError:
+                    forked.close()
+                    raise ServiceAway("the process that starts services has ended: start again") from None
+            self._last = forked
+            return forked
+
+    def __exit__(self, *_: object) -> None:
+        self._asking.close()
+        self._process.terminate()  # It may be importing still.
+        self._process.wait()
+
+
+class Forked(AbstractContextManager["Forked"]):
+    """A service that was forked: what is used of `subprocess.Popen`. Any thread may use it.
+
+    It writes its process id to a connection, which is its standard input too; the fork server adds its exit
+    code when it has ended.
+    """
+
+    def __init__(self, connection: socket.socket, output: int) -> None:
+        self._connection, self._told, self._lock = connection, b"", threading.Lock()
+        self.stdout = os.fdopen(output, encoding="utf-8")
+        self.returncode: int | None = None
+
+    @property
+    def pid(self) -> int:
+        """The id of the process, once it runs."""
+        while len(self._told) < NUMBER_BYTES and self.returncode is None:
+            self._hear(None)
+        return int.from_bytes(self._told[:NUMBER_BYTES])
+
+    def poll(self) -> int | None:
+        """Its exit code, if it has ended."""
+        while self.returncode is None and self._hear(0):
+            pass
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Its exit code, once it has ended."""
+        end = None if timeout is None else time.monotonic() + timeout
+        while self.returncode is None:
+            left = None if end is None else max(0.0, end - time.monotonic())
+            if not self._hear(left) and left == 0:
+                raise subprocess.TimeoutExpired("a service", timeout or 0)
+        return self.returncode
+
+    def terminate(self) -> None:
+        """Tell it to stop in order."""
+        self._send(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it at once."""
+        self._send(signal.SIGKILL)
+
+    def close(self) -> None:
+        """Let go of it: a service that stops with its input does so now."""
+        self.stdout.close()
+        self._connection.close()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _send(self, number: int) -> None:
+        if self.pid and self.poll() is None:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def _hear(self, timeout: float | None) -> bool:
+        """Read what it was told, if anything is within this time; whether there was."""
+        if not select.select([self._connection], [], [], timeout)[0]:
+            return False
+        with self._lock, suppress(BlockingIOError):  # Another thread has read it.
+            more = self._connection.recv(2 * NUMBER_BYTES, socket.MSG_DONTWAIT)
+            self._told += more
+            if len(self._told) == 2 * NUMBER_BYTES:
+                self.returncode = int.from_bytes(self._told[NUMBER_BYTES:], signed=True)
+            elif not more:
+                self.returncode = -signal.SIGKILL  # With the fork server, which cannot tell any more.
+        return True
