@@ -39,6 +39,14 @@ class Dataset(Protocol):
         """The bytes of these records' columns."""
 
 
+_REMEDIES = {
+    "sums": "ask by groups or with a filter, or over fewer datasets",
+    "cells": "ask over a part of them (held_out of the run), or over fewer datasets",
+    "gradient": "take smaller batches, or fewer datasets",
+}
+"""Against too many records, by function."""
+
+
 @dataclass(frozen=True, repr=False)
 class Scope:
     """The datasets of one query or session of a function: all under one document, for one purpose."""
@@ -100,19 +108,20 @@ class Scope:
         if noise < self.mechanism.noise_floor:
             raise NoiseTooSmall(f"noise {noise:g} is below the declared {self.mechanism.noise_floor:g}")
 
-    def check_size(self, records: int, counted: int) -> None:
-        """Refuse fewer records than k, or more than the document allows per release.
 
-        `counted`: of these, how many one sum is over, as far as is known beforehand.
-        """
-        document = self.document
-        if records < document.k:
-            raise TooFewRecords(f"fewer than k = {document.k} records: nothing is released over so few")
-        if counted > document.max_records:
-            raise TooManyRecords(
-                f"it is over more than {document.max_records} records, the most of a release (max_records): "
-                "ask over fewer datasets, by groups or with a filter, over a part, or in smaller batches"
-            )
+def check_size(document: Document, function: str, records: int, counted: int) -> None:
+    """Refuse fewer records than k, or more than the document allows per release.
+
+    `counted`: of these, how many one sum is over, as far as is known beforehand. Run by helpers before they
+    charge, and by the ad server before it asks.
+    """
+    if records < document.k:
+        raise TooFewRecords(f"fewer than k = {document.k} records: nothing is released over so few")
+    if counted > document.max_records:
+        raise TooManyRecords(
+            f"it is over more than {document.max_records} records, the most of a release (max_records): "
+            + _REMEDIES.get(function, "ask over fewer datasets")
+        )
 
 
 def check_range(

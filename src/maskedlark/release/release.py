@@ -36,7 +36,15 @@ from maskedlark.ledger.sessions import Sessions
 from maskedlark.parameters import randomised
 from maskedlark.randomness import Randomness
 from maskedlark.release import messages, shards, zero_sum
-from maskedlark.release.checks import Dataset, Scope, Seeds, check_answer, check_range, max_bytes
+from maskedlark.release.checks import (
+    Dataset,
+    Scope,
+    Seeds,
+    check_answer,
+    check_range,
+    check_size,
+    max_bytes,
+)
 from maskedlark.release.errors import OtherPurpose, UnknownFunction
 from maskedlark.release.job import Job, batch_engine, query_rows
 from maskedlark.release.kept_answers import KeptAnswers
@@ -246,7 +254,7 @@ class Release:
             records, computed = int(everybody * query.part.share), batch_engine(function)
         scope.check_noise(request.noise)
         # Not by how many records pass a filter: a refusal costs nothing, and would tell counts below k.
-        scope.check_size(records, 0 if query.may_lack_rows else records)
+        check_size(scope.document, scope.function, records, 0 if query.may_lack_rows else records)
         # Of a part the most by its public share: how many are in it must not show in what is refused.
         most = everybody if query.part is None else batches.room(query.part.share, everybody)
         for column in query.columns:
@@ -357,7 +365,7 @@ class Release:
 def _session_charge(request: SessionRequest, scope: Scope) -> SessionCharge | None:
     """A session's charge; None where labels were randomised in the browser."""
     records, document, batch = scope.size(request.tag), scope.document, request.sampling.expected
-    scope.check_size(records, math.ceil(batch(records)))
+    check_size(document, scope.function, records, math.ceil(batch(records)))
     if request.noise is None:
         randomised.check(document, request.tag)
         return None

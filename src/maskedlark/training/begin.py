@@ -77,6 +77,7 @@ def begin(
     counts = home.counts(document, digests)
     sizes = [each.records.get(tag, 0) for each in counts]
     records, most = sum(sizes), drawn.most(sizes)
+    plans.check_size(document, drawn, records)
     target, state = PrivacyTarget(noise, epsilon, delta, against), home.budget(document)
     charge = plans.session_charge(document, tag, drawn, steps, target, records, state.room(tag, digests))
     noise = None if charge is None else charge.noise

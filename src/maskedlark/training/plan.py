@@ -20,6 +20,8 @@ from maskedlark.ledger.errors import BudgetExhausted
 from maskedlark.ledger.wording import at_most, both
 from maskedlark.parameters import randomised
 from maskedlark.parameters.document import Document
+from maskedlark.release import checks
+from maskedlark.release.errors import TooManyRecords
 from maskedlark.training.errors import OverCeiling
 from maskedlark.training.precision import Precision
 
@@ -264,6 +266,22 @@ def session_charge(
     most = EpsilonPair(ceilings.adserver.epsilon, ceilings.coalition.epsilon)
     _check(charge, drawn, target, document, records, most if room is None else room)
     return charge
+
+
+def check_size(document: Document, drawn: Sampling, records: int) -> None:
+    """Refuse too few records, and batches that are too large, as helpers do, with the batches that fit."""
+    batch, most = math.ceil(drawn.expected(records)), document.max_records
+    try:
+        checks.check_size(document, GRADIENT, records, batch)
+    except TooManyRecords as error:
+        rate = at_most(most / (records * (1 - drawn.held_out)))
+        fits = (
+            f"batches = {-(-batch * (drawn.batches or 1) // most)}"
+            if drawn.batches
+            else f"sampling_rate = {rate}"
+        )
+        error.args = (f"{error}, as {fits} would",)
+        raise
 
 
 def check_budget(

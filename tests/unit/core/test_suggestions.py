@@ -9,6 +9,7 @@ from maskedlark.core.suggestions import did_you_mean, nearest
         ("campain", ["campaign", "place"], "did you mean 'campaign'? There are campaign, place"),
         ("coer", ["core", "cost"], "did you mean 'core'? There are core, cost"),
         ("CAMPAIGN", ["campaign"], "did you mean 'campaign'? There are campaign"),
+        ("ege", ["age", "place"], "did you mean 'age'? There are age, place"),
         ("zzz", ["campaign", "place"], "there are campaign, place"),
         ("zzz", [], "there are none"),
     ],
@@ -36,4 +37,5 @@ def test_of_equal_words_the_more_similar_name_is_meant():
 def test_what_is_not_near_is_not_suggested():
     assert nearest("xyz", COLUMNS) is None
     assert nearest("durration", COLUMNS) is None
+    assert nearest("duration", COLUMNS) is None
     assert nearest("xyz", []) is None

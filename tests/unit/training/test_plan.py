@@ -14,6 +14,7 @@ from maskedlark.features import Encoder, Scaled
 from maskedlark.ledger.budget import SESSIONS, BudgetEntry, EpsilonPair
 from maskedlark.ledger.errors import AccountClosed, BudgetExhausted, DeltaExhausted
 from maskedlark.ledger.wording import at_most, both
+from maskedlark.release.errors import TooFewRecords, TooManyRecords
 from maskedlark.training import plan as plans
 from maskedlark.training.checkpoint import kept
 from maskedlark.training.errors import OtherRun, OverCeiling
@@ -52,6 +53,30 @@ def test_epsilon_follows_from_noise():
     ):
         assert text in str(plan)
     assert plan.figures()["epsilon"] == plan.epsilon
+
+
+@pytest.mark.parametrize(
+    ("batches", "fits"),
+    [
+        ({"sampling_rate": 0.5}, {"sampling_rate": 0.333}),
+        ({"sampling_rate": 0.5, "held_out": 0.2}, {"sampling_rate": 0.416}),
+        ({"batches": 2}, {"batches": 3}),
+        ({"sampling": "whole"}, {"sampling_rate": 0.333}),
+    ],
+)
+def test_a_plan_refuses_batches_of_more_than_a_release_may_have_and_says_which_fit(batches, fits):
+    """300 records in all. Helpers refuse the same, but only when the session is opened."""
+    few = home(document(max_records=100))
+    ((name, value),) = fits.items()
+    with pytest.raises(TooManyRecords, match=rf"smaller batches.*, as {name} = {value} would$"):
+        run(few, model(), **batches).plan()
+    held_out = {each: batches[each] for each in batches if each == "held_out"}
+    run(few, model(), **fits, **held_out).plan()
+
+
+def test_a_plan_refuses_fewer_records_than_k():
+    with pytest.raises(TooFewRecords, match="fewer than k = 301"):
+        run(home(document(k=301)), model(), sampling="whole").plan()
 
 
 @pytest.mark.parametrize(
