@@ -121,11 +121,13 @@ def test_budget_shows_of_what_each_figure_is_and_what_spent_it(spent):
     *_, shown, found = spent
     assert [each["of"] for each in found["limits"]] == [
         "a source's budget",
+        "a source's budget, against the ad server with all helpers but one",
         "what training may cost against the ad server",
         "what training may cost against the ad server with all helpers but one",
     ]
     assert [each["what"] for each in found["entries"]] == ["sums", "gradient", "gradient", "cells"]
-    whole, training, _ = found["limits"]
+    whole, together, training, _ = found["limits"]
+    assert together["spent"] == pytest.approx(sum(each["coalition_epsilon"] for each in found["entries"]))
     assert whole["spent"] == pytest.approx(training["spent"] + found["entries"][0]["epsilon"])
     assert not found["helpers_differ"]
     assert "gradient of ConversionModel, 60 steps" in shown

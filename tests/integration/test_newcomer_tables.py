@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -41,8 +42,8 @@ def messy(folder: Path) -> Shape:
     table["bought"] = ["" if 10 <= row < 70 else each for row, each in enumerate(table["bought"].tolist())]
     path = newcomers.write(table, folder / "shop.csv.gz")
     options = "--features age,visits,campaign --features job --kind job=hashed:16 --kind age=number:18..80"
-    options += " --drop-unlabelled --psi 2.5 --delta 1e-5 --centre --epsilon 5"
-    return Shape(path, [*_secrets("euros"), *options.split()], range(3_450, 3_750))
+    options += " --drop-unlabelled --psi 2.5 --delta 1e-5 --centre --epsilon 5 --fakes 0"
+    return Shape(path, [*_secrets("euros"), *options.split()], range(3_000, 3_001))
 
 
 def wide(folder: Path) -> Shape:
@@ -51,7 +52,8 @@ def wide(folder: Path) -> Shape:
     parquet = pytest.importorskip("pyarrow.parquet")
     path = folder / "wide.parquet"
     parquet.write_table(arrow.table(newcomers.wide(2_000)), path)
-    Encoder.fit(table_file.read_table(path), leave_out=["bought"]).save(folder / "own.json")
+    own = Encoder.fit(table_file.read_table(path), leave_out=["bought", "number 159"])
+    own.save(folder / "own.json")
     return Shape(path, [*_secrets(), "--encoder", str(folder / "own.json")], range(2_280, 2_520))
 
 
@@ -92,11 +94,18 @@ class Typed:
         return self.running.communicate(timeout=PATIENCE_S)[1]
 
 
-def services_of(pid: int) -> list[int]:
-    """The services that a simulation runs: not what Python starts to track resources of its processes."""
+def started_by(pid: int) -> list[int]:
+    """The processes that one has started, and those that these have."""
     lists = Path(f"/proc/{pid}/task").glob("*/children")
-    started = [each for listed in lists for each in listed.read_text().split()]
-    return [int(each) for each in started if "serve" in Path(f"/proc/{each}/cmdline").read_text().split("\0")]
+    children = [int(each) for listed in lists for each in listed.read_text().split()]
+    return [*children, *(each for child in children for each in started_by(child))]
+
+
+def check_gone(pids: Iterable[int]) -> None:
+    end = time.monotonic() + PATIENCE_S
+    while any(map(is_running, pids)):
+        assert time.monotonic() < end
+        time.sleep(0.1)
 
 
 def is_running(pid: int) -> bool:
@@ -121,8 +130,12 @@ class Terminal:
         return typed("query", "--config", self.folder / "adserver.toml", *asked, code=code)
 
     def budget(self) -> list[str]:
+        return [each["what"] for each in self.entries()]
+
+    def entries(self) -> list[dict[str, Any]]:
         shown = typed("budget", "--config", self.folder / "adserver.toml", "--json").stdout
-        return [each["what"] for each in json.loads(shown)["documents"][0]["entries"]]
+        entries: list[dict[str, Any]] = json.loads(shown)["documents"][0]["entries"]
+        return entries
 
     def change(self, name: str, source: str, **lines: object) -> str:
         """Another recipe: a copy with some lines changed."""
@@ -161,8 +174,12 @@ def check_fitting(terminal: Terminal) -> None:
     assert "already fitted: nothing was charged" in terminal("fit", "run.toml").stdout
     plan = terminal("evaluate", "run.toml", "--plan").stdout
     assert re.search(r"expect AUC ± [\d.]+, log-loss ± [\d.]+, accuracy ± ", plan)
-    hopeless = terminal("evaluate", "run.toml", "--plan", "--epsilon", "0.000001").stdout
-    assert "Nothing will come of it" in hopeless
+    for hopeless in (
+        terminal("evaluate", "run.toml", "--plan", "--epsilon", "0.000001"),
+        terminal("train", terminal.change("tiny.toml", "train.toml", epsilon=0.0001), "--plan"),
+        terminal.query("--epsilon", 0.0001, "--explain"),
+    ):
+        assert "Nothing will come of it" in hopeless.output
     assert re.search(r"^AUC 0\.\d+ ± ", terminal("evaluate", "run.toml").stdout)
     assert "already evaluated: nothing was charged" in terminal("evaluate", "run.toml").stderr
 
@@ -177,6 +194,7 @@ def check_training(terminal: Terminal) -> None:
     for recipe in (first, second):
         assert BOTH.search(terminal("train", recipe).stdout)
     terminal("evaluate", first, "--recalibrate")
+    assert 0 < terminal.entries()[-1]["epsilon"] <= 0.5, "an evaluation is worth its price"
     kept, before = (terminal.folder / "model.pt").read_bytes(), terminal.budget()
     assert "already evaluated" in terminal("evaluate", first, "--recalibrate").stderr
     assert "It was recalibrated since, and stays so" in terminal("train", first).stdout
@@ -202,6 +220,59 @@ def check_refusals(terminal: Terminal) -> None:
     terminal.query(*more[:2], "--epsilon", fits[1], "--explain")
 
 
+def check_declared(shape: Callable[[Path], Shape], play: Path, terminal: Terminal) -> None:
+    """What was asked for is in the document, which everybody is bound by."""
+    (document,) = json.loads(typed("budget", "--config", play / "adserver.toml", "--json").stdout)[
+        "documents"
+    ]
+    whole, training = document["limits"][0]["epsilon"], document["limits"][2]["epsilon"]
+    settings = (play / "settings.toml").read_text()
+    if shape is messy:
+        assert (whole, training, document["budget_delta"]) == (5, 3.75, 1e-5)
+        assert "gradient_bound = 2.5\n" in settings
+        assert "fake_rate = 0.0\n" in settings
+    else:
+        assert (whole, training) == (8, 6)
+        # By the length of the rows: with ψ = 1 most gradients were cut, and probabilities came out halved.
+        assert float(re.findall(r"gradient_bound = (\S+)", settings)[0]) > 1.5
+
+
+def check_feature_table(shape: Callable[[Path], Shape], said: str) -> None:
+    """What `simulate` prints of how it read the table."""
+    rows = {tuple(line.split()) for line in said.splitlines()}
+    assert ("feature", "how", "bytes") in rows
+    if shape is messy:
+        assert ("age", "number", "from", "18", "to", "80", "1") in rows
+        assert ("job", "categories,", "hashed", "into", "16", "buckets", "16") in rows
+        assert "60 rows without a label are left out" in said
+    if shape is long:
+        assert ("campaign", "4", "categories,", "and", "all", "others", "5") in rows, "keys stay features"
+        assert ("seen", "no", "feature:", "dates") in rows
+        assert ("id", "no", "feature:", "another", "text", "in", "every", "row") in rows
+
+
+def test_a_simulation_that_is_killed_while_browsers_report_leaves_nothing_and_carries_on(tmp_path):
+    """Services, what they were forked from, and what makes reports end with it."""
+    path, play = newcomers.write(newcomers.messy(30_000), tmp_path / "shop.csv"), tmp_path / "play"
+    words = ["simulate", path, "--folder", play, *_secrets(), "--fakes", "0"]
+    command = [sys.executable, "-m", "maskedlark", *map(str, words)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as running:
+        end = time.monotonic() + PATIENCE_S
+        while not list(play.glob("reports/*/*")) and not list(play.glob("reports/*.part/*")):
+            assert time.monotonic() < end
+            assert running.poll() is None
+            time.sleep(0.05)
+        processes = started_by(running.pid)
+        running.kill()
+    assert len(processes) > 6
+    started = Typed(path, play, *_secrets(), "--fakes", "0")
+    try:
+        assert json.loads(started.said)["records"] == {"aggregate": 30_000, "train": 30_000}
+        check_gone(processes)
+    finally:
+        started.end(signal.SIGTERM)
+
+
 @pytest.mark.parametrize("shape", [messy, wide, long])
 def test_an_afternoon(shape, tmp_path):
     table, play = shape(tmp_path), tmp_path / "play"
@@ -222,27 +293,28 @@ def test_an_afternoon(shape, tmp_path):
         assert spent == ["sums", "moments", "cells", "gradient", "gradient", "cells"]
         if shape is messy:
             check_refusals(terminal)
-        services = services_of(started.running.pid)
-        assert len(services) == 4
         pid = started.running.pid
+        started_processes = started_by(pid)
+        # Four services, and what they were forked from.
+        assert len(started_processes) >= 5
         again = typed("simulate", table.path, "--folder", play, *table.options, code=1).stderr
         assert f"another process, {pid}, runs on {play}: stop it with `kill {pid}`" in again
         started.end(signal.SIGKILL)
         started = Typed(table.path, play, *table.options)  # At once: it waits for services that are ending.
         assert json.loads(started.said)["records"] == records, "nobody reported twice"
-        end = time.monotonic() + PATIENCE_S
-        while any(map(is_running, services)):
-            assert time.monotonic() < end
-            time.sleep(0.1)
+        check_gone(started_processes)
         assert terminal.budget() == spent
+        check_declared(shape, play, terminal)
     finally:
-        started.end(signal.SIGTERM)
+        said = started.end(signal.SIGTERM)
+    check_feature_table(shape, said)
     columns = {each.name: len(each.names()) for each in Encoder.load(play / "encoder.json").columns}
     if shape is messy:
         assert (columns.pop("job"), {*columns}) == (16, {"age", "visits", "campaign"})
         assert "centred(rows)" in (play / "model.py").read_text()
     if shape is wide:
-        assert len(columns) == 199
+        assert len(columns) == 198
+        assert "number 159" not in columns
     if shape is long:
         assert (columns["city"], columns["age"]) == (16, 1)
         assert not {"id", "seen", "bought", "euros"} & columns.keys()

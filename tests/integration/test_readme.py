@@ -16,8 +16,10 @@ from torch import nn
 
 from maskedlark import cli
 from maskedlark.adserver.client import Client
+from maskedlark.adserver.errors import AnsweredBefore
 from maskedlark.features import Encoder
 from maskedlark.fitting import LogisticRegression
+from maskedlark.ledger.errors import BudgetExhausted
 from maskedlark.training.begin import begin
 from maskedlark.training.training import Training
 from tests.integration import newcomers
@@ -56,21 +58,27 @@ def test_the_calls_of_the_readmes_python_are_calls_that_there_are():
         inspect.signature(function).bind(*itself, *call.args, **options)
 
 
+def played(folder: Path, holds: str, **names: Any) -> tuple[dict[str, Any], str]:
+    """README's block of Python that holds this, in the folder it is for: its names, and what it printed."""
+    (block,) = [each for each in re.findall(r"```python\n(.*?)```", README, re.DOTALL) if holds in each]
+    with contextlib.chdir(folder / "play"), contextlib.redirect_stdout(io.StringIO()) as printed:
+        exec(block, names)
+    return names, printed.getvalue()
+
+
 def training(folder: Path) -> str:
-    """README's own block of Python, in a folder where its names mean something."""
-    (block,) = [each for each in re.findall(r"```python\n(.*?)```", README, re.DOTALL) if "training(" in each]
+    """The one that trains needs a model and an optimiser."""
     torch.manual_seed(len(charged(folder)))
     encoder = Encoder.load(folder / "play" / "encoder.json")
     model = nn.Sequential(nn.Linear(len(encoder), 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    with contextlib.chdir(folder / "play"), contextlib.redirect_stdout(io.StringIO()) as printed:
-        exec(block, {"model": model, "optimizer": optimizer})
+    _, printed = played(folder, "training(", model=model, optimizer=optimizer)
     assert all(np.isfinite(each.detach().numpy()).all() for each in model.parameters())
-    return printed.getvalue()
+    return printed
 
 
 @pytest.mark.long
-def test_its_commands_are_typed_twice_and_its_python_trains_twice_at_defaults(tmp_path):
+def test_all_of_it_is_typed_twice_in_one_world_at_defaults(tmp_path):
     """Over 10,000 rows: δ is a tenth of what it is below, and all sessions share half of it."""
     newcomers.write(newcomers.messy(10_500), tmp_path / "shop.csv")
     ((simulate, fit, evaluate),) = [each for each in consoles(README) if each[0].startswith("maskedlark")]
@@ -82,6 +90,29 @@ def test_its_commands_are_typed_twice_and_its_python_trains_twice_at_defaults(tm
         for _ in range(2):
             assert "against it with all helpers but one" in training(tmp_path)
         assert charged(tmp_path) == ["moments", "cells", "gradient", "gradient"]
+        names, printed = played(tmp_path, "client.query(")
+        assert [row["campaign"] for row in names["report"].rows] == sorted(newcomers.CAMPAIGNS)
+        assert "spring" in printed
+        # What was asked before is charged again only with a warning, which says how it costs nothing.
+        with pytest.warns(AnsweredBefore, match="reuse=True"):
+            played(tmp_path, "client.query(")
+        # ε = 7.5 of 8 is spent: the plan says what is left of what, and what fits.
+        with pytest.raises(
+            BudgetExhausted, match=r"0\.5 of 8 is left of a source's budget; epsilon = 0\.5 fits"
+        ):
+            played(tmp_path, "model.fit(people)")
+
+
+@pytest.mark.long
+def test_its_fit_in_python_is_typed_twice(tmp_path):
+    newcomers.write(newcomers.messy(1_500), tmp_path / "shop.csv")
+    ((simulate, *_),) = [each for each in consoles(README) if each[0].startswith("maskedlark")]
+    with playing(simulate, tmp_path):
+        for count in (1, 2):
+            names, printed = played(tmp_path, "model.fit(people)")
+            assert "nothing was spent" in printed.casefold()
+            assert names["model"].predict_proba(names["people"]).shape == (1_500, 2)
+            assert charged(tmp_path) == ["moments"] * count
 
 
 def test_the_python_example_gives_what_its_comment_says():

@@ -15,9 +15,11 @@ from maskedlark.cli.output import print_result, said_if_slow, table
 from maskedlark.ledger.budget import BUDGET, Limit, StreamSpent
 from maskedlark.ledger.wording import at_most
 from maskedlark.parameters.document import Document
+from maskedlark.parameters.policy import against_coalition
 
 _AGGREGATE = "to aggregate"
 _BOTH = "ε", "ε, coalition"
+_COALITION = f"{BUDGET}, against the ad server with all helpers but one"
 app = typer.Typer()
 
 
@@ -41,24 +43,30 @@ def budget(config: AdServerConfig, as_json: Json = False) -> None:
 
 def left(client: Client, document: Document) -> tuple[str, dict[str, Any]]:
     """What is left of what after a command, as a line and for programs."""
-    spent = client.budget(document).dearest
-    (whole, *training), deltas = spent.limits, [each for each in spent.streams if each.session_delta]
-    shown = [f"left of {whole.of}: ε = {_of(whole)}"]
-    if training:
-        alone, together = map(_of, training)
-        shown.append(
-            f"of what training may cost: ε = {alone} against the ad server alone, {together} against it with "
-            "all helpers but one"
-        )
+    state = client.budget(document)
+    limits, streams = _limits(state), state.dearest.streams
+    deltas = [each for each in streams if each.session_delta]
+    shown = [f"left of {BUDGET}: {_both(*limits[:2])}"]
+    if limits[2:]:
+        shown.append(f"of what training may cost: {_both(*limits[2:])}")
     shown += [f"δ for sessions of {each.stream}: {_sessions(each)}" for each in deltas]
     return "; ".join(shown), {
-        "limits": [_limit(each) for each in spent.limits],
+        "limits": [_limit(each) for each in limits],
         "delta_of_sessions": {each.stream: each.session_delta_left for each in deltas},
     }
 
 
-def _of(limit: Limit) -> str:
-    return f"{limit.left:.4g} of {limit.epsilon:g}"
+def _limits(state: BudgetState) -> list[Limit]:
+    """Every ceiling, and what all purposes together may cost against a coalition, which follows from them."""
+    whole, *training = state.dearest.limits
+    spent = sum(each.spent.coalition for each in state.dearest.streams)
+    together = against_coalition(state.document).epsilon
+    return [whole, Limit(_COALITION, "coalition", together, spent), *training]
+
+
+def _both(alone: Limit, together: Limit) -> str:
+    one, other = (f"{each.left:.4g} of {each.epsilon:g}" for each in (alone, together))
+    return f"ε = {one} against the ad server alone, {other} against it with all helpers but one"
 
 
 def _fields(state: BudgetState, names: Mapping[bytes, str]) -> dict[str, Any]:
@@ -73,7 +81,7 @@ def _fields(state: BudgetState, names: Mapping[bytes, str]) -> dict[str, Any]:
         "least_is_left_at": spent.helper,
         "helpers_differ": state.differ,
         "receipts_lost": spent.lost,
-        "limits": [_limit(each) for each in spent.limits],
+        "limits": [_limit(each) for each in _limits(state)],
         "streams": [
             {
                 "purpose": "aggregate" if each.stream is None else "train",
@@ -120,7 +128,7 @@ def _show(console: Console, state: BudgetState, names: Mapping[bytes, str]) -> N
     )
     limits = [
         (_limited(each), *map("{:.4g}".format, (each.spent, each.left, each.epsilon)))
-        for each in spent.limits
+        for each in _limits(state)
     ]
     console.print(table(["ε of …", "spent", "left", "in all"], limits))
     streams = map(_row, spent.streams)
@@ -133,7 +141,7 @@ def _show(console: Console, state: BudgetState, names: Mapping[bytes, str]) -> N
 
 
 def _limited(limit: Limit) -> str:
-    return f"{limit.of}, against the ad server" if limit.of == BUDGET else limit.of
+    return f"{BUDGET}, against the ad server" if limit.of == BUDGET else limit.of
 
 
 def _row(spent: StreamSpent) -> Sequence[str]:

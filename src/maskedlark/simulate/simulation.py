@@ -120,7 +120,8 @@ def start(
     and `delta` are the lifetime budget of a source. `psi` bounds a record's gradient; by default it follows
     from the length of the rows, without labels. `centre` drafts a model whose first layer centres them, which
     shortens them: less noise, and more to send. With a folder used before it resumes, and nothing is reported
-    twice.
+    twice. What became a feature, and how, and what was left out, is printed on standard error, or given to
+    `say` line by line.
     """
     wanted = ColumnRoles(
         tuple([keys] if isinstance(keys, str) else keys),
@@ -144,8 +145,7 @@ def start(
         _tell(people, say)
         cluster = local_cluster(place, text, rng or SystemRandomness(), helpers, server=server)
         running = stack.enter_context(cluster)
-        if say is not None:
-            say(_declared(running.document))
+        (say or _print)(_declared(running.document))
         # Only now: after refused settings, the folder can be used with corrected ones.
         files.write(place / _SIMULATION, json.dumps(now).encode())
         with running.client() as client:
@@ -168,13 +168,16 @@ def _whole(name: str, bounds: Bounds) -> Bounds:
 
 
 def _tell(people: Users, say: Say | None) -> None:
-    """Pass notes and leaks to `say`; without it, only warn about leaks."""
+    """Pass to `say` how the table was read; without it, warn about leaks and print the rest."""
     if say is None:
         for leak in people.leaks:
             warnings.warn(leak, stacklevel=3)  # Names the line that called `start`.
-        return
-    for line in (*people.notes, *people.leaks, *feature_table(people)):
-        say(line)
+    for line in (*people.notes, *(people.leaks if say else ()), *feature_table(people)):
+        (say or _print)(line)
+
+
+def _print(line: str) -> None:
+    print(line, file=sys.stderr)
 
 
 def _declared(document: Document) -> str:

@@ -7,6 +7,7 @@ from typer.testing import CliRunner
 from maskedlark.adserver.client import Client
 from maskedlark.cli import app, budget
 from maskedlark.ledger.budget import SESSIONS
+from maskedlark.parameters.policy import against_coalition
 from tests.unit.training.cases import TAG, document, home, model, run
 
 INVOKE = CliRunner(env={"COLUMNS": "120", "TERM": "dumb"}).invoke
@@ -36,6 +37,7 @@ def test_nothing_spent_leaves_everything_and_says_of_what(helpers):
     assert [each["left"] for each in found["limits"]] == [each["epsilon"] for each in found["limits"]]
     assert [each["of"] for each in found["limits"]] == [
         "a source's budget",
+        "a source's budget, against the ad server with all helpers but one",
         "what training may cost against the ad server",
         "what training may cost against the ad server with all helpers but one",
     ]
@@ -64,6 +66,10 @@ def test_what_spent_it_and_what_a_refund_gave_back(helpers):
     balance = next(iter(first.receipts.values())).balance
     limits = {each["of"]: each for each in found["limits"]}
     assert limits["a source's budget"]["left"] == pytest.approx(balance.left_epsilon)
+    # All that a source may cost a coalition, which no ceiling says by itself.
+    together = limits["a source's budget, against the ad server with all helpers but one"]
+    assert together["spent"] == pytest.approx(first.plan().coalition_epsilon)
+    assert together["epsilon"] == against_coalition(helpers.document).epsilon
     text = shown()
     assert "gradient of visits, 6 steps, over visits" in text
     assert "refund of visits" in text
@@ -81,11 +87,12 @@ def test_a_helper_that_charged_more_is_the_one_that_counts(helpers):
 def test_the_line_after_a_command_says_of_what_each_figure_is(helpers):
     training = opened(helpers, delta=None)
     line, figures = budget.left(helpers, helpers.document)
-    said, all_of_it = (f"{each['left']:.4g} of {each['epsilon']:g}" for each in figures["limits"][:2])
+    said = [f"{each['left']:.4g} of {each['epsilon']:g}" for each in figures["limits"]]
+    both = "ε = {} against the ad server alone, {} against it with all helpers but one"
     assert line.startswith(
-        f"left of a source's budget: ε = {said}; of what training may cost: ε = {all_of_it}"
+        f"left of a source's budget: {both.format(*said[:2])}; of what training may cost: "
+        f"{both.format(*said[2:])}; δ for sessions of visits: "
     )
-    assert "against it with all helpers but one; δ for sessions of visits: " in line
     charge = training.plan().session_charge
     assert charge is not None
     assert figures["delta_of_sessions"][TAG] == pytest.approx((SESSIONS - 1) * charge.delta)

@@ -99,7 +99,9 @@ def test_a_fit_is_saved_and_charged_once_however_often_it_is_run(written):
     lines = run("fit", written).stdout.splitlines()
     assert re.fullmatch(rf"{path}: charged ε = [\d.]+ against everybody", lines[0])
     assert re.match(
-        r"left of a source's budget: ε = [\d.]+ of [\d.]+; of what training may cost: ε = ", lines[1]
+        r"left of a source's budget: ε = [\d.]+ of [\d.]+ against the ad server alone, [\d.]+ of [\d.]+ "
+        r"against it with all helpers but one; of what training may cost: ε = ",
+        lines[1],
     )
     assert lines[-1].startswith("300 rows here, 300 records at the helpers, of which 300 are expected")
     first = path.read_bytes()

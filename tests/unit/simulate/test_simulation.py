@@ -57,3 +57,13 @@ def test_where_nobody_listens_a_leak_is_a_warning(tmp_path):
     with pytest.raises(InvalidDocument):  # No warning, which would be an error here.
         simulate.start(table, tmp_path, label="bought", features=named, tag="ü", say=heard.append)
     assert heard[0] == said
+
+
+@pytest.mark.usefixtures("nothing_starts")
+def test_where_nobody_listens_what_became_a_feature_is_printed(tmp_path, capsys):
+    table = {**PEOPLE, "seen": ["2026-01-01", "2026-01-02"] * 30}
+    with pytest.raises(InvalidDocument):
+        simulate.start(table, tmp_path, label="bought", tag="ü")
+    lines = capsys.readouterr().err.splitlines()
+    assert "  age      number from 20 to 30      1" in lines
+    assert "  seen     no feature: dates" in lines
