@@ -98,13 +98,14 @@ def test_what_pytorch_exports_is_trained_with_its_weights_beside_it(
     trained(world, tmp_path, "model.onnx", "bce")
 
 
+@pytest.mark.parametrize("dynamo", [True, False], ids=["default", "script"])
 @pytest.mark.parametrize(
     "module", [Residual(), WideAndDeep(True), WideAndDeep(False)], ids=["residual", "joined", "added"]
 )
 def test_a_model_of_two_paths_is_told_what_to_do_before_anything_is_charged(
-    world: LocalCluster, tmp_path: Path, module: nn.Module
+    world: LocalCluster, tmp_path: Path, module: nn.Module, dynamo: bool
 ) -> None:
-    (tmp_path / "model.onnx").write_bytes(exported(module, (2, 4), dynamo=False))
+    (tmp_path / "model.onnx").write_bytes(exported(module, (2, 4), dynamo=dynamo))
     (tmp_path / "train.toml").write_text(RUN.format(adserver=world.config, model="model.onnx", loss="bce"))
     done = CliRunner().invoke(app, ["train", str(tmp_path / "train.toml")])
     assert done.exit_code == 1

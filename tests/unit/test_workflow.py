@@ -19,9 +19,9 @@ from maskedlark.ledger.errors import BudgetExhausted
 from maskedlark.randomness import FixedRandomness, SystemRandomness
 from maskedlark.release.errors import TooFewRecords
 from maskedlark.training.begin import begin
-from maskedlark.training.evaluating import evaluate
 from maskedlark.wire import report
 from maskedlark.workflow import Workflow
+from tests.unit.training.cases import evaluate
 
 CLOCK = FixedClock(1_900_000_000)
 MEASURE = """

@@ -211,23 +211,10 @@ class Evaluation:
         return Evaluated(tuple(labels), answered)
 
 
-def evaluate(
-    client: Client,
-    model: Training | Predictor | nn.Module,
-    table: Any = None,  # noqa: ANN401 - any table, or bytes
-    **options: Any,  # noqa: ANN401 - of `evaluation_query`
-) -> Evaluated:
-    """Ask helpers for histograms of (score bucket, label), and measure. Charged as one release per label.
-
-    It costs ε = 0.5 unless `epsilon` or `noise` says otherwise, and nothing if the same was asked before.
-    """
-    return evaluation_query(client, model, table, **options).ask()
-
-
 def evaluation_query(
     client: Client,
     model: Training | Predictor | nn.Module,
-    table: Any = None,  # noqa: ANN401 - as above
+    table: Any = None,  # noqa: ANN401 - any table, or bytes
     *,
     loss: str | Sequence[str] | None = None,
     tag: str | None = None,

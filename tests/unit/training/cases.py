@@ -15,6 +15,7 @@ from maskedlark.core.records import TrainingRecords
 from maskedlark.parameters.document import Document
 from maskedlark.randomness import FixedRandomness, Randomness
 from maskedlark.training.begin import begin
+from maskedlark.training.evaluating import Evaluated, evaluation_query
 from maskedlark.training.training import Training
 from maskedlark.workflow import Workflow
 from tests.unit.ledger.ledgers import NOW
@@ -180,3 +181,8 @@ def fit(training: Training, *steppers: Any) -> Training:
         for each in steppers:
             each.step()
     return training
+
+
+def evaluate(client: Any, model: Any, table: Any = None, **options: Any) -> Evaluated:
+    """As `client.evaluate`, also of a client without one."""
+    return evaluation_query(client, model, table, **options).ask()

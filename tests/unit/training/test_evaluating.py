@@ -11,10 +11,10 @@ from torch import nn
 from maskedlark.core import batches
 from maskedlark.errors import BadArguments
 from maskedlark.exact.errors import ModelDoesNotFit
-from maskedlark.training.evaluating import evaluate
 from maskedlark.training.metrics import Binary, Classes, Values
 from maskedlark.training.predictor import Predictor
 from tests.unit.release import stepping
+from tests.unit.training.cases import evaluate
 from tests.unit.training.evaluators import Evaluator
 
 LABELS = {

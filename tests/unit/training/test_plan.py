@@ -18,10 +18,9 @@ from maskedlark.release.errors import TooFewRecords, TooManyRecords
 from maskedlark.training import plan as plans
 from maskedlark.training.checkpoint import kept
 from maskedlark.training.errors import OtherRun, OverCeiling
-from maskedlark.training.evaluating import evaluate
 from maskedlark.training.plan import PrivacyTarget, drawn, expected_batch
 from maskedlark.training.predictor import Predictor
-from tests.unit.training.cases import TAG, document, home, model, run
+from tests.unit.training.cases import TAG, document, evaluate, home, model, run
 
 
 def test_noise_follows_from_epsilon_against_the_ad_server():
