@@ -177,7 +177,7 @@ def check_fitting(terminal: Terminal) -> None:
     for hopeless in (
         terminal("evaluate", "run.toml", "--plan", "--epsilon", "0.000001"),
         terminal("train", terminal.change("tiny.toml", "train.toml", epsilon=0.0001), "--plan"),
-        terminal.query("--epsilon", 0.0001, "--explain"),
+        terminal.query("--epsilon", "0.000001", "--explain"),
     ):
         assert "Nothing will come of it" in hopeless.output
     assert re.search(r"^AUC 0\.\d+ ± ", terminal("evaluate", "run.toml").stdout)

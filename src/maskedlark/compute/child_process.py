@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import signal
 import threading
+from contextlib import suppress
 
 
 def follow_parent() -> None:
@@ -27,9 +28,11 @@ def stop_with_input() -> None:
     """Stop this process, in order, when standard input ends. Run by a service."""
 
     def wait() -> None:
-        # Not through `sys.stdin`, whose lock a thread must not hold when the interpreter ends.
-        while os.read(0, 1024):
-            pass
+        # Not through `sys.stdin`, whose lock a thread must not hold when the interpreter ends. A connection
+        # whose other end was killed before it read all that came fails instead of ending.
+        with suppress(OSError):
+            while os.read(0, 1024):
+                pass
         os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=wait, daemon=True).start()

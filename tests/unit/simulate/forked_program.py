@@ -3,11 +3,13 @@
 import os
 import random
 import secrets
+import signal
 import sys
 import uuid
 
 import numpy as np
 
+from maskedlark.compute.child_process import stop_with_input
 from maskedlark.randomness import SystemRandomness
 from maskedlark.wire.hpke import OpeningKey
 
@@ -31,6 +33,5 @@ if __name__ == "__main__":
         case "exit":
             sys.exit(int(sys.argv[2]))
         case "read":
-            while os.read(0, 1):
-                pass
-            sys.exit(5)
+            stop_with_input()
+            signal.pause()
