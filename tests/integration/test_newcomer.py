@@ -43,7 +43,7 @@ def test_what_became_a_feature_is_printed_with_how(world):
     assert table["campaign"] == "4 categories, and all others 5", "a key is a feature"
     assert table["city"] == "categories, hashed into 32 buckets 32"
     assert table["phone"] == "yes or no 1"
-    assert table["id"] == "no feature: another text in every row"
+    assert table["id"] == "no feature: a different text in every row"
     assert table["seen"] == "no feature: dates"
     assert table["age"].startswith("number from 1")
     assert int(table["all"]) == len(world[0].encoder)

@@ -66,7 +66,7 @@ class QuerySpec:
 
     def digest(self) -> bytes:
         """Equal for equal specs; the first half is also equal for specs that differ only in datasets."""
-        said = [self.function.name, self.arguments, self.noise, self.epsilon]
+        said = [self.function.name, _unordered(self.arguments), self.noise, self.epsilon]
         asked = hashlib.sha256(json.dumps(said, sort_keys=True).encode()).digest()
         return asked + hashlib.sha256(b"".join(self.datasets)).digest()
 
@@ -80,6 +80,12 @@ class QuerySpec:
     def mechanism(self) -> Mechanism:
         """How noise is drawn, and its floor. Raises if the document declares none for the function."""
         return self.document.mechanism(self.function.name)
+
+
+def _unordered(arguments: Arguments) -> Arguments:
+    """Whatever the order of values and filters, the same is asked."""
+    listed = {name: arguments[name] for name in ("values", "where") if isinstance(arguments.get(name), list)}
+    return {**arguments, **{name: sorted(each, key=json.dumps) for name, each in listed.items()}}
 
 
 _REFUSALS = ReleaseRefused, FieldOverflow, Expired, BodyTooLarge

@@ -8,11 +8,22 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from maskedlark.dp.session_charge import SessionCharge
-from maskedlark.ledger.budget import Account, BudgetEntry, EpsilonPair, Limit, SessionRefund, StreamSpent
+from maskedlark.ledger.budget import (
+    BUDGET,
+    Account,
+    BudgetEntry,
+    EpsilonPair,
+    Limit,
+    SessionRefund,
+    StreamSpent,
+)
 from maskedlark.ledger.errors import AccountClosed
 from maskedlark.ledger.receipt import ClosedReceipt, OpenedReceipt, Receipt, RecoveredReceipt, ReleaseReceipt
+from maskedlark.ledger.wording import at_most
 from maskedlark.parameters.document import Document
+from maskedlark.parameters.policy import against_coalition
 
+BUDGET_COALITION = f"{BUDGET}, against the ad server with all helpers but one"
 _NO_EPSILON = EpsilonPair(0.0, 0.0)
 
 
@@ -75,6 +86,25 @@ class BudgetState:
     def dearest(self) -> HelperSpending:
         """The helper where the least is left: it is the one that refuses."""
         return min(self.helpers, key=lambda each: tuple(limit.left for limit in each.limits))
+
+    @property
+    def limits(self) -> list[Limit]:
+        """Every ceiling; and what all purposes together may cost a coalition, which follows from them."""
+        whole, *training = self.dearest.limits
+        spent = sum(each.spent.coalition for each in self.dearest.streams)
+        together = against_coalition(self.document).epsilon
+        return [whole, Limit(BUDGET_COALITION, "coalition", together, spent), *training]
+
+    def __str__(self) -> str:
+        lines = [f"ε = {each.left:.4g} of {each.epsilon:g} is left of {each.of}" for each in self.limits]
+        for each in self.dearest.streams:
+            if each.session_delta:
+                left = f"δ = {at_most(each.session_delta_left)} of {each.session_delta:.3g}"
+                lines.append(f"{left} is left for sessions of {each.stream}")
+        spent = [
+            f"{each.what} of {each.stream}" if each.stream else each.what for each in self.dearest.entries
+        ]
+        return "\n".join([*lines, f"spent by: {', '.join(spent) or 'nothing'}"])
 
     @property
     def differ(self) -> bool:

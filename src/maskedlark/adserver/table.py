@@ -116,7 +116,7 @@ class Table:
             f"Each of {self.helpers} helpers added {self.kind} noise of {self.noise:g} times what one record "
             "can change; errors and intervals count all of it.",
             f"This cost ε = {cost.charged_epsilon:.4g} against everybody. {cost}.",
-            f"Request {self.request}: `maskedlark query --resume` shows it again for nothing.",
+            f"`maskedlark query --resume {self.request}` shows it again for nothing.",
         ]
 
     def _names(self) -> list[str]:

@@ -15,11 +15,9 @@ from maskedlark.cli.output import print_result, said_if_slow, table
 from maskedlark.ledger.budget import BUDGET, Limit, StreamSpent
 from maskedlark.ledger.wording import at_most
 from maskedlark.parameters.document import Document
-from maskedlark.parameters.policy import against_coalition
 
 _AGGREGATE = "to aggregate"
 _BOTH = "ε", "ε, coalition"
-_COALITION = f"{BUDGET}, against the ad server with all helpers but one"
 app = typer.Typer()
 
 
@@ -44,7 +42,7 @@ def budget(config: AdServerConfig, as_json: Json = False) -> None:
 def left(client: Client, document: Document) -> tuple[str, dict[str, Any]]:
     """What is left of what after a command, as a line and for programs."""
     state = client.budget(document)
-    limits, streams = _limits(state), state.dearest.streams
+    limits, streams = state.limits, state.dearest.streams
     deltas = [each for each in streams if each.session_delta]
     shown = [f"left of {BUDGET}: {_both(*limits[:2])}"]
     if limits[2:]:
@@ -54,14 +52,6 @@ def left(client: Client, document: Document) -> tuple[str, dict[str, Any]]:
         "limits": [_limit(each) for each in limits],
         "delta_of_sessions": {each.stream: each.session_delta_left for each in deltas},
     }
-
-
-def _limits(state: BudgetState) -> list[Limit]:
-    """Every ceiling, and what all purposes together may cost against a coalition, which follows from them."""
-    whole, *training = state.dearest.limits
-    spent = sum(each.spent.coalition for each in state.dearest.streams)
-    together = against_coalition(state.document).epsilon
-    return [whole, Limit(_COALITION, "coalition", together, spent), *training]
 
 
 def _both(alone: Limit, together: Limit) -> str:
@@ -81,7 +71,7 @@ def _fields(state: BudgetState, names: Mapping[bytes, str]) -> dict[str, Any]:
         "least_is_left_at": spent.helper,
         "helpers_differ": state.differ,
         "receipts_lost": spent.lost,
-        "limits": [_limit(each) for each in _limits(state)],
+        "limits": [_limit(each) for each in state.limits],
         "streams": [
             {
                 "purpose": "aggregate" if each.stream is None else "train",
@@ -128,7 +118,7 @@ def _show(console: Console, state: BudgetState, names: Mapping[bytes, str]) -> N
     )
     limits = [
         (_limited(each), *map("{:.4g}".format, (each.spent, each.left, each.epsilon)))
-        for each in _limits(state)
+        for each in state.limits
     ]
     console.print(table(["ε of …", "spent", "left", "in all"], limits))
     streams = map(_row, spent.streams)

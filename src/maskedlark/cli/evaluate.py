@@ -21,7 +21,7 @@ from maskedlark.training.errors import BadRun
 Either = Annotated[Path, Argument(help="The TOML that the model was fitted or trained with.")]
 Part = Annotated[
     Literal["all", "held_out", "training"],
-    Option(help="Which of the records count; all, unless a run has held some out."),
+    Option(help="Which of the records count; held_out: those that a run kept out of its batches."),
 ]
 app = typer.Typer()
 
@@ -30,7 +30,7 @@ app = typer.Typer()
 def evaluate(
     run: Either,
     plan: Annotated[
-        bool, Option("--plan", help="Say what it would cost, and its error bars; spend nothing.")
+        bool, Option("--plan", "--explain", help="Say what it would cost, and its error bars; spend nothing.")
     ] = False,
     part: Part = "all",
     epsilon: Annotated[

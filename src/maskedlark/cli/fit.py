@@ -1,8 +1,11 @@
 """`maskedlark fit` and `predict`: a linear model from one release that a TOML describes; what it predicts."""
 
+import bz2
+import gzip
+import lzma
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,6 +18,7 @@ from maskedlark.cli import budget
 from maskedlark.cli.error_handling import command, import_extra
 from maskedlark.cli.options import Json
 from maskedlark.cli.output import print_result, refuse_over_budget, said_if_slow
+from maskedlark.errors import BadArguments
 from maskedlark.features import Encoder, csv_file
 from maskedlark.features import table as tables
 from maskedlark.features.column import Column
@@ -27,6 +31,12 @@ _CLASSES = {"logistic": "LogisticRegression", "linear": "LinearRegression", "poi
 KEPT = (
     "It was recalibrated since, and stays so; to have it as it was, delete the file and type the same again"
 )
+_COMPRESSED: dict[str, Callable[[bytes], bytes]] = {
+    ".gz": gzip.compress,
+    ".bz2": bz2.compress,
+    ".xz": lzma.compress,
+}
+_OTHER_FORMS = {".parquet", ".pq", ".feather", ".xlsx", ".json", ".zip", ".zst"}
 _SHOWN = 8
 """So many coefficients are printed; the file and `--json` have all."""
 Run = Annotated[Path, Argument(help="A TOML: model, table and encoder of the features, datasets and cost.")]
@@ -37,7 +47,8 @@ app = typer.Typer()
 def fit(
     run: Run,
     explain: Annotated[
-        bool, Option("--explain", help="Say what it would cost and how good it would be; spend nothing.")
+        bool,
+        Option("--explain", "--plan", help="Say what it would cost and how good it would be; spend nothing."),
     ] = False,
     as_json: Json = False,
 ) -> None:
@@ -125,17 +136,22 @@ def _lines(model: Any, coefficients: list[dict[str, Any]]) -> Iterator[str]:  # 
 def predict(
     model: Annotated[Path, Argument(help="Saved by `maskedlark fit`.")],
     table: Annotated[Path, Argument(help="CSV or Parquet with the columns that the model's encoder knows.")],
-    out: Annotated[Path, Option(help="The CSV to write: the same rows, with what is predicted.")],
+    out: Annotated[
+        Path, Option(help="The CSV, or .csv.gz, to write: the same rows, with what is predicted.")
+    ],
     as_json: Json = False,
 ) -> None:
     """What a fitted model predicts for each row of a table: probabilities or values. Asks nobody."""
+    compress: Callable[[bytes], bytes] = _COMPRESSED.get(out.suffix, bytes)
+    if out.suffix in _OTHER_FORMS:  # Before anything is computed.
+        raise BadArguments(f"{out}: what is written is a CSV; name it .csv, or .csv.gz to compress it")
     fitted, rows = import_fitting("saving").load(model), tables.by_name(read_table(table))
     predicted = fitted.family.mean(fitted.scores(rows))  # Of a label that is 0 or 1, the probability of 1.
     outputs = range(len(fitted.theta))
     names = ["predicted"] if len(outputs) == 1 else [f"class {place}" for place in outputs]
     named = dict(zip(names, predicted.T, strict=True))
     written = [Column.of(name, cells) for name, cells in {**rows, **named}.items()]
-    files.write(out, csv_file.to_csv(written).encode())
+    files.write(out, compress(csv_file.to_csv(written).encode()))
     print_result(
         {"out": str(out), "rows": len(predicted)}, as_json, f"{out}: {len(predicted)} rows predicted"
     )

@@ -42,7 +42,9 @@ def query(
     epsilon: MostEpsilon = None,
     noise: Noise = None,
     confidence: Annotated[float, Option(min=0, max=1, help="Of the intervals.")] = CONFIDENCE,
-    explain: Annotated[bool, Option("--explain", help="Say what it would cost; spend nothing.")] = False,
+    explain: Annotated[
+        bool, Option("--explain", "--plan", help="Say what it would cost; spend nothing.")
+    ] = False,
     again: Annotated[
         bool, Option("--again", help="Ask for another answer to a query that was answered before.")
     ] = False,

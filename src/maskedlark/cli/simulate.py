@@ -79,7 +79,10 @@ def simulate(
         float | None, Option(min=0, help="The bound on a gradient; else from the rows' length.")
     ] = None,
     centre: Annotated[
-        bool, Option("--centre", help="Draft a model that centres its rows: less noise, more to send.")
+        bool,
+        Option(
+            "--centre", help="Draft a model that centres its rows: less noise beside them; far more to send."
+        ),
     ] = False,
     processes: Annotated[int, Option(min=1, help="That make reports.")] = 2,
     as_json: Annotated[

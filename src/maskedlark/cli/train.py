@@ -25,7 +25,10 @@ app = typer.Typer()
 def train(
     run: Run,
     plan: Annotated[
-        bool, Option("--plan", help="Say what it would cost and how noisy it would be; spend nothing.")
+        bool,
+        Option(
+            "--plan", "--explain", help="Say what it would cost and how noisy it would be; spend nothing."
+        ),
     ] = False,
     delta: Annotated[
         float | None, Option(min=0, help="Its part of the model's δ, instead of the recipe's.")
@@ -43,18 +46,24 @@ def train(
         if before:
             planned += "\nThis run was begun before, and charged then: it carries on, and costs nothing more"
         if plan:
-            fields = {"plan": training.plan().figures(), "was_charged": before}
-            print_result(fields, as_json, planned)
+            remaining, figures = budget.left(client, training.sums.document)
+            fields = {"plan": training.plan().figures(), "was_charged": before, "left": figures}
+            print_result(fields, as_json, f"{planned}\nNow {remaining}. Nothing was spent")
             return
         typer.echo(planned, err=True)  # Before anything is charged.
         steps = 0
-        with training:
-            for step in training:
-                steppers[0].zero_grad()
-                step.backward()
-                for each in steppers:
-                    each.step()
-                steps += 1
+        try:
+            with training:
+                for step in training:
+                    steppers[0].zero_grad()
+                    step.backward()
+                    for each in steppers:
+                        each.step()
+                    steps += 1
+        except KeyboardInterrupt:
+            if recipe.folder is not None and training.receipts:
+                typer.echo("It was charged: the same command carries on, and costs nothing more", err=True)
+            raise
         kept = _making().is_recalibrated(recipe, training.model)
         if not kept:
             training.save(recipe.out)

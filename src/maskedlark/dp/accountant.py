@@ -108,6 +108,11 @@ def noise_for(
     return multiplier(bisect_left(range(MAX_INDEX), 1, key=fits))
 
 
+def least_epsilon(kind: Kind, count: int, delta: float, *, mixed: bool = False) -> float:
+    """What `count` columns cost with the most noise that there is."""
+    return _composed((Charge(kind, multiplier(MAX_INDEX), count),), delta, mixed=mixed)
+
+
 def multiplier(index: int) -> float:
     """Four-digit numbers in order: the first is the least noise, that of `MAX_INDEX` the most."""
     power, digits = divmod(index, _TENFOLD)

@@ -9,6 +9,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped,u
 from numpy.typing import NDArray
 from onnx import NodeProto, TensorProto, ValueInfoProto, numpy_helper
 
+from maskedlark.core.suggestions import did_you_mean
 from maskedlark.exact import onnx_external, onnx_linear
 from maskedlark.exact.errors import ModelDoesNotFit
 from maskedlark.exact.onnx_advice import ADVICE
@@ -56,6 +57,10 @@ class Graph:
 
     def _end(self, output: str | None) -> str:
         """The output to train: the one named, or the only one, or the only one of numbers, not classes."""
+        if output is not None and output not in self._outputs:
+            raise ModelDoesNotFit(
+                self._name, f"has no output {output!r}; {did_you_mean(output, self._outputs)}"
+            )
         named = [output] if output is not None else self._outputs
         if len(named) != 1:
             named = self._numeric

@@ -72,6 +72,16 @@ def finest(network: Network, bits: int = 8) -> Quantised:
     return quantise(network, zeros, calibrate(network, zeros, stand_in(network.features)), bits)
 
 
+def bits_for(parameters: FloatArrays) -> int:
+    """The fewest bits that hold these weights; as many as there are if none do, which is refused later."""
+    largest = max((float(np.abs(each).max(initial=0.0)) for each in parameters.values()), default=0.0)
+    return 8 if largest <= _top(8) else 16
+
+
+def _top(bits: int) -> int:
+    return (1 << (bits - 1)) - 1
+
+
 def dequantise(network: Network, weights: Quantised) -> dict[str, NDArray[np.float64]]:
     """The numbers that quantised weights stand for, by name."""
     return {
@@ -87,14 +97,21 @@ def _quantise_into(
     if name not in parameters or parameters[name].size != size:
         raise WeightsDoNotFit(f"{name} needs an array of {size} numbers")
     tensor = np.asarray(parameters[name], np.float64).ravel()
-    top = (1 << (bits - 1)) - 1
+    top = _top(bits)
     largest = float(np.abs(tensor).max(initial=0.0))
     if not largest <= top:  # NaN fails this too.
-        raise WeightsDoNotFit(f"{name} holds {largest}; {bits}-bit weights reach {top}: rescale the model")
+        raise WeightsDoNotFit(f"{name} holds {largest}; {bits}-bit weights reach {top}: {_remedy(bits)}")
     # The largest exponent with largest · 2^exponent < top + 1/2, so that rounding stays within top.
     exponent = most if largest == 0 else min(most, math.ceil(math.log2((top + 0.5) / largest)) - 1)
     values[entry.place] = np.floor(tensor * 2.0**exponent + 0.5)
     return exponent
+
+
+def _remedy(bits: int) -> str:
+    wider = "take bits = 16, or " if bits == 8 else ""
+    return (
+        f"{wider}take a model whose weights were kept small (Ridge, weight decay), or begin at smaller ones"
+    )
 
 
 def check(network: Network, weights: Quantised) -> None:

@@ -25,8 +25,9 @@ class Row(NamedTuple):
     cells: list[str]
 
 
-def read_csv(path: Path, file: BinaryIO | None = None) -> dict[str, Column]:
+def read_csv(path: str | Path, file: BinaryIO | None = None) -> dict[str, Column]:
     """Columns by name, from the first line. Errors name the line. `file`: its content, decompressed."""
+    path = Path(path)
     with file or path.open("rb") as opened:
         lines = io.TextIOWrapper(opened, "utf-8-sig", newline="")
         try:

@@ -77,11 +77,13 @@ def _what_names_rows(
     if rows < MIN_ROWS or len(present) <= _MOSTLY * rows:
         return None
     if numbers is None:
-        return "another text in nearly every row" if len(present) < rows else "another text in every row"
+        return (
+            "a different text in nearly every row" if len(present) < rows else "a different text in every row"
+        )
     if len(present) < rows or not all(each.is_integer() for each in numbers):
         return None
     counts_on = max(numbers) - min(numbers) < 2 * rows
-    return "another whole number in every row" if counts_on or _NAMES_ROWS.search(column.name) else None
+    return "a different whole number in every row" if counts_on or _NAMES_ROWS.search(column.name) else None
 
 
 def _ids(column: Column, present: Sequence[Value], numbers: Sequence[float] | None) -> str | None:

@@ -23,8 +23,9 @@ _EXAMPLE = "campaign,age,bought,euros", "spring,34,1,20"
 _DAMAGED = (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error)
 
 
-def read_table(path: Path) -> Table:
+def read_table(path: str | Path) -> Table:
     """The columns of a file by name. Errors name the line."""
+    path = Path(path)
     try:
         with path.open("rb") as file:
             begins = file.read(8)

@@ -91,7 +91,10 @@ def load(path: str | Path) -> FittedModel:
         encoder = None if saved.encoder is None else Encoder.from_json(saved.encoder)
         now, before = _arrays(saved), None if saved.before is None else _arrays(saved.before)
     except (ValidationError, MaskedLarkError, ValueError) as error:
-        raise NotAModel(f"{path} is no model saved by `fitting`: {type(error).__name__}") from None
+        raise NotAModel(
+            f"{path} is no model saved by `maskedlark fit`: {type(error).__name__}. One that `maskedlark "
+            "train` saved is loaded in Python, by maskedlark.training.load"
+        ) from None
     outputs, names = len(saved.intercept), len(saved.names)
     if [loss.outputs for loss in network.losses][saved.label :][:1] != [outputs]:
         raise NotAModel(f"{path} is no model saved by `fitting`: it has no such label")

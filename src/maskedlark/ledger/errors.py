@@ -20,6 +20,10 @@ class AccountClosed(ReleaseRefused):
     """Receipts under this document, or a later one, were lost: what was left of budgets counts as spent."""
 
 
+USEFUL = 0.001
+"""An ε: at less, noise hides all there is, and nobody is advised to ask for it."""
+
+
 class BudgetExhausted(ReleaseRefused):
     """The request would cost more than is left of a source's budget. This helper charged nothing."""
 
@@ -33,7 +37,8 @@ class BudgetExhausted(ReleaseRefused):
         limit: float | None = None,
     ) -> None:
         """`wanted`: against the ad server alone; `coalition`: against it with all helpers but one."""
-        fits = "Nothing more would fit" if noise is None else f"With noise {noise:g} it would fit"
+        useful = noise is not None and left >= USEFUL
+        fits = f"With noise {noise:g} it would fit" if useful else "Nothing more of use would fit"
         together = wanted if coalition is None else coalition
         most = "" if limit is None else f" of {limit:g}"
         super().__init__(

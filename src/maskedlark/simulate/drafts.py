@@ -46,7 +46,7 @@ from torch import nn
 def build() -> nn.Module:
     """A logistic regression. A network has nn.Linear, nn.ReLU, nn.Linear in the same Sequential."""
     model = nn.Sequential(nn.Linear({features}, 1))
-    for parameter in model.parameters():
+    for parameter in model[-1].parameters():  # Of the last layer alone: a network would stay at 0.
         nn.init.zeros_(parameter)
     return model
 '''

@@ -47,7 +47,8 @@ class Reporting:
         """Upload and freeze. Idempotent: calling it again resumes."""
         purposes = self.cluster.document.purposes()
         missing = {DATASETS[each] for each in purposes} - {each.name for each in client.datasets()}
-        stopped = threading.Event()
+        stopped, failures = threading.Event(), list[BaseException]()
+        begin = partial(_begin, stopped, failures)
         with (
             bars(self.progress, transient=True) as shown,
             self._pool() as pool,
@@ -61,19 +62,17 @@ class Reporting:
             uploaded = {}
             for each in purposes:
                 if DATASETS[each] in missing:
-                    made = _begin(making, stopped, partial(self._made, each, pool, progress, stopped))
-                    uploaded[each] = _begin(
-                        uploading, stopped, partial(self._upload, made, progress, stopped)
-                    )
+                    made = begin(making, partial(self._made, each, pool, progress, stopped))
+                    uploaded[each] = begin(uploading, partial(self._upload, made, progress, stopped))
             if pool is not None:
                 making.submit(pool.shutdown)  # After the last: its processes are not kept while that is sent.
             sent = {}
             for each in purposes:
                 work = partial(self._sent, client, each, uploaded.get(each), progress, stopped)
-                sent[each] = _begin(sending, stopped, work)
-            done, _ = wait(sent.values(), return_when=FIRST_EXCEPTION)
-            for future in done:  # What failed first, and not what was stopped because of it.
-                future.result()
+                sent[each] = begin(sending, work)
+            wait(sent.values(), return_when=FIRST_EXCEPTION)
+            if failures:  # The first, and not what was stopped because of it.
+                raise failures[0]
         shutil.rmtree(self.cluster.folder / _SPOOL, ignore_errors=True)
         return {purpose: future.result() for purpose, future in sent.items()}
 
@@ -149,13 +148,16 @@ class Reporting:
         return client.send(name, progress)
 
 
-def _begin(thread: Executor, stopped: threading.Event, work: Callable[[], T]) -> Future[T]:
+def _begin(
+    stopped: threading.Event, failures: list[BaseException], thread: Executor, work: Callable[[], T]
+) -> Future[T]:
     """Have a thread do some of the work. If it fails, no other begins any more."""
 
     def run() -> T:
         try:
             return work()
-        except BaseException:
+        except BaseException as error:
+            failures.append(error)
             stopped.set()
             raise
 

@@ -22,8 +22,10 @@ from pathlib import Path
 from maskedlark.adserver.dataset_store import Dataset
 from maskedlark.core.purpose import Purpose
 from maskedlark.features.encoder import Encoder
+from maskedlark.features.kind_text import typed_kind
 from maskedlark.features.kinds import Kind
 from maskedlark.features.table import Table
+from maskedlark.features.table_file import read_table
 from maskedlark.helper.errors import FolderInUse
 from maskedlark.helper.folder_lock import only_process
 from maskedlark.ledger.wording import both
@@ -88,7 +90,7 @@ class Simulation(AbstractContextManager["Simulation"]):
 
 
 def start(
-    table: Table,
+    table: Table | str | Path,
     folder: str | Path | None = None,
     *,
     keys: Sequence[str] = (),
@@ -98,7 +100,7 @@ def start(
     encoder: Encoder | None = None,
     features: Sequence[str] | None = None,
     leave_out: Sequence[str] = (),
-    kinds: Mapping[str, Kind] | None = None,
+    kinds: Mapping[str, Kind | str] | None = None,
     drop_unlabelled: bool = False,
     helpers: int = 2,
     k: int | None = None,
@@ -114,28 +116,29 @@ def start(
 ) -> Simulation:
     """Start a parameter service, helpers and an ad server; each row's browser reports; freeze two datasets.
 
-    `values` are integers with their public bounds; `label` is 0 or 1. Features are all other columns, keys
-    too, unless named or left out; dates and what names each row are left out unless named. `kinds` says how
-    some become bytes: `{"region": OneHot()}`. By default k is 100, and less below 1,000 rows. `epsilon`
-    and `delta` are the lifetime budget of a source. `psi` bounds a record's gradient; by default it follows
-    from the length of the rows, without labels. `centre` drafts a model whose first layer centres them, which
-    shortens them: less noise, and more to send. With a folder used before it resumes, and nothing is reported
-    twice. What became a feature, and how, and what was left out, is printed on standard error, or given to
-    `say` line by line.
+    `table` is columns by name, a pandas table, rows of dicts, or the path of a CSV or Parquet file. `values`
+    are integers with their public bounds; `label` is 0 or 1. Features are all other columns, keys too, unless
+    named or left out; dates and what names each row are left out unless named. `kinds` says how some become
+    bytes: `{"region": OneHot()}`, or `"hashed:8"` as on the command line. By default k is 100, and less below
+    1,000 rows. `epsilon` and `delta` are the lifetime budget of a source. `psi` bounds a record's gradient;
+    by default it follows from the length of the rows, without labels. `centre` drafts a model whose first
+    layer centres them: less noise beside them, and more to send. With a folder used before it resumes, and
+    nothing is reported twice. What became a feature, and how, and what was left out, is printed on standard
+    error, or given to `say` line by line.
     """
     wanted = ColumnRoles(
         tuple([keys] if isinstance(keys, str) else keys),
-        {name: _whole(name, bounds) for name, bounds in (values or {}).items()},
+        _bounded({} if values is None else values),
         label,
         None if features is None else tuple(features),
         tuple([leave_out] if isinstance(leave_out, str) else leave_out),
-        dict(kinds or {}),
+        {name: typed_kind(kind) if isinstance(kind, str) else kind for name, kind in (kinds or {}).items()},
         drop_unlabelled,
     )
     shown = sys.stderr.isatty() if progress is None else progress
     with ExitStack() as stack:
         server = stack.enter_context(ForkServer())  # First: it imports while the table is read.
-        people = read_users(table, wanted, encoder)
+        people = read_users(read_table(table) if isinstance(table, str | Path) else table, wanted, encoder)
         del table  # It may be much larger than what is left of it.
         said = drafts.chosen(people.size, k, epsilon, fake_rate, delta, psi, centre)
         place = _place(folder, stack)
@@ -156,6 +159,14 @@ def start(
         made = Simulation(running, people.encoder, frozen, stack.pop_all())
     atexit.register(made.stop)
     return made
+
+
+def _bounded(values: Mapping[str, Bounds]) -> dict[str, Bounds]:
+    if not isinstance(values, Mapping):
+        raise BadSimulation(
+            f"values={values!r}: give each with its bounds, which all may know, as in {{'bought': (0, 1)}}"
+        )
+    return {name: _whole(name, bounds) for name, bounds in values.items()}
 
 
 def _whole(name: str, bounds: Bounds) -> Bounds:

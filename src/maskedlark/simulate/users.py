@@ -19,7 +19,7 @@ from maskedlark.features import table as tables
 from maskedlark.features.column import Column, Value, can_read, text
 from maskedlark.features.encoder import LEAST, Encoder
 from maskedlark.features.errors import ColumnDoesNotFit, UnknownColumn
-from maskedlark.features.exclusions import why_not
+from maskedlark.features.exclusions import MIN_ROWS, why_not
 from maskedlark.features.kinds import Kind, boolean
 from maskedlark.features.scaled import number
 from maskedlark.features.table import Table
@@ -132,6 +132,11 @@ def read_users(table: Table, wanted: ColumnRoles, encoder: Encoder | None = None
         read = {name: column.take(rows) for name, column in read.items()}
     values = {name: _amounts(read[name], bounds, notes) for name, bounds in wanted.values.items()}
     keys = {name: _entries(read[name]) for name in wanted.keys}
+    notes += (
+        f"key {name} has another entry in nearly every row: no group of it can have k records"
+        for name, entries in keys.items()
+        if len(entries) >= MIN_ROWS and len({*entries}) > TELLING * len(entries)
+    )
     if wanted.label is None:
         return Users(keys, values, None, None, None, (), {}, len(rows), tuple(notes), ())
     leaks: list[str] = []

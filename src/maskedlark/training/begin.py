@@ -13,6 +13,7 @@ from maskedlark.adserver.spending import BudgetState
 from maskedlark.core import field
 from maskedlark.dp.session_charge import MAX_STEPS
 from maskedlark.errors import BadArguments
+from maskedlark.exact import quantise
 from maskedlark.exact.clip import Clip
 from maskedlark.exact.errors import WeightsDoNotFit
 from maskedlark.exact.layout import step_layout
@@ -55,7 +56,7 @@ def begin(
     sample: NDArray[np.uint8] | None = None,
     folder: str | Path | None = None,
     checkpoint_every: int = CHECKPOINT_EVERY,
-    bits: int = 8,
+    bits: int | None = None,
     fraction: int | None = None,
     depth: int | None = None,
 ) -> Training:
@@ -68,12 +69,13 @@ def begin(
     """
     plans.refuse(
         (not 1 <= steps <= MAX_STEPS, f"steps={steps}: a run has 1 to {MAX_STEPS}"),
-        (bits not in (8, 16), f"bits={bits}: weights travel with 8 or 16"),
+        (bits not in (None, 8, 16), f"bits={bits}: weights travel with 8 or 16"),
         (checkpoint_every < 1, f"checkpoint_every={checkpoint_every}: a checkpoint is after 1 step or more"),
     )
     drawn = plans.drawn(sampling_rate, batches, sampling, held_out)
     document, digests = home.frozen_to_train(datasets)
     network = _network(document, tag, model, loss, encoder, sample)
+    bits = bits or quantise.bits_for(networks.parameters(network, model))
     counts = home.counts(document, digests)
     sizes = [each.records.get(tag, 0) for each in counts]
     records, most = sum(sizes), drawn.most(sizes)

@@ -41,7 +41,7 @@ class Client(client.Client):
         sample: "NDArray[np.uint8] | None" = None,
         folder: str | Path | None = None,
         checkpoint_every: int = 10,
-        bits: int = 8,
+        bits: int | None = None,
         fraction: int | None = None,
         depth: int | None = None,
     ) -> "Training":
@@ -54,8 +54,9 @@ class Client(client.Client):
         `epsilon`, `against` the ad server alone or a "coalition", or `noise`; `delta` is the session's.
         A share `held_out` is in no batch. `encoder` is saved with the model; `sample` are public rows that
         scale activations. With a `folder` a run that ended carries on from its last checkpoint, one after
-        `checkpoint_every` steps. `bits` of weights, `fraction` bits of clipped errors and `depth` say how
-        helpers compute; the last two follow from the batch, so that every step fits the field.
+        `checkpoint_every` steps. `bits` of weights (8, or 16 where 8 hold none so large), `fraction` bits
+        of clipped errors and `depth` say how helpers compute; the last two follow from the batch, so that
+        every step fits the field.
         """
         given = {name: each for name, each in locals().items() if name not in ("self", "model")}
         from maskedlark.training.begin import begin  # noqa: PLC0415 - measuring needs no torch

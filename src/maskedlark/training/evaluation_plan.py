@@ -69,7 +69,7 @@ class EvaluationPlan(PlannedRelease):
         lines = [
             f"an evaluation over {_PARTS[self.part]} {self.records:,} records, of which "
             f"{self.real_records:,.0f} are expected to be real",
-            paid.cost,
+            *([] if self.is_answered else [paid.cost]),
         ]
         for place, (own, count, deviation) in enumerate(
             zip(self.expected, self.buckets, self.deviations, strict=True)

@@ -49,6 +49,10 @@ def _sample(recipe: Recipe, encoder: Encoder | None) -> NDArray[np.uint8] | None
 
 def trained(recipe: Recipe) -> Predictor:
     """The predictor that the run saved."""
+    if not recipe.out.exists():
+        raise BadRun(
+            f"{recipe.out} is not there yet: `maskedlark train` makes it, or carries on until it is made"
+        )
     return predictor.load(recipe.out, model(recipe))
 
 

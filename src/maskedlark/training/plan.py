@@ -250,6 +250,10 @@ def session_charge(
     )
     check_cost(target.noise, target.epsilon)
     ceilings, mechanism = document.training, document.mechanism(GRADIENT)
+    of_any = (
+        target.delta is None or 0 < target.delta < 1 or (target.delta == 0 and mechanism.kind == "laplace")
+    )
+    refuse((not of_any, f"delta={target.delta}: with {mechanism.kind} noise it is over 0, and less than 1"))
     assert ceilings is not None, "a document with models has ceilings"
     delta = Account(document).default_session_delta(tag) if target.delta is None else target.delta
     try:

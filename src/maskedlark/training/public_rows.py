@@ -83,5 +83,9 @@ def first_noise(
     try:
         least = accountant.noise_for(mechanism.kind, 1, epsilon, account.delta(tag), mixed=account.mixed)
     except NotDeclared:
-        raise BadArguments(f"no noise makes a release cost only ε = {epsilon:g}. Take a larger ε") from None
+        most = accountant.least_epsilon(mechanism.kind, 1, account.delta(tag), mixed=account.mixed)
+        raise BadArguments(
+            f"no noise makes a release cost only ε = {epsilon:g}: with the most there is, it is {most:.3g}. "
+            "Take a larger ε"
+        ) from None
     return max(least, mechanism.noise_floor)

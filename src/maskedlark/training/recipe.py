@@ -57,11 +57,11 @@ class Recipe(PartyConfig):
     held_out: float = Field(0.0, description="the share of records to evaluate with: held_out = 0.1")
     encoder: Path | None = Field(None, description='of the features: encoder = "encoder.json"')
     table: Path | None = Field(
-        None, description='a CSV of everybody who saw an ad, without labels: table = "people.csv"'
+        None, description='a table of everybody who saw an ad, without labels: table = "people.csv"'
     )
     folder: Path | None = Field(None, description='where checkpoints are: folder = "run"')
     checkpoint_every: int = Field(10, description="steps between two of them: checkpoint_every = 10")
-    bits: int = Field(8, description="of a weight as it travels, 8 or 16: bits = 8")
+    bits: int | None = Field(None, description="of a weight as it travels, 8 or 16: bits = 8")
     seed: Annotated[int, Field(ge=0, lt=1 << 63)] = Field(
         0, description="of the model's first weights: seed = 0"
     )

@@ -279,7 +279,7 @@ def test_what_does_not_fit_names_the_noise_that_does(generous):
         found
     )
     generous.client.query(["purchase"], "campaign", noise=0.5)
-    assert "0 of 8 is left of a source's budget; nothing more fits" in str(
+    assert "0 of 8 is left of a source's budget; nothing more of use fits" in str(
         generous.client.explain(["purchase"], "campaign")
     )
 

@@ -584,6 +584,15 @@ def test_a_refusal_of_one_helper_leaves_the_question_pending(world):
     assert world.client.pending() == []
 
 
+def test_the_same_in_another_order_was_asked_before(world):
+    world.shares([1, 2], [3, 4])
+    world.client.query(["purchase", "count"], "campaign", where={"campaign": ["spring", "winter"]})
+    asked = world.client.asked_before
+    assert asked(["count", "purchase"], "campaign", where={"campaign": ["spring", "winter"]}) is not None
+    assert asked(["count"], "campaign", where={"campaign": ["spring", "winter"]}) is None
+    assert asked(["count", "purchase"], "campaign") is None
+
+
 @pytest.mark.filterwarnings("ignore::maskedlark.adserver.errors.AnsweredBefore")
 @pytest.mark.parametrize("before", [0, 3])
 def test_epsilon_bounds_what_a_query_costs(world, before):

@@ -70,6 +70,9 @@ def test_what_spent_it_and_what_a_refund_gave_back(helpers):
     together = limits["a source's budget, against the ad server with all helpers but one"]
     assert together["spent"] == pytest.approx(first.plan().coalition_epsilon)
     assert together["epsilon"] == against_coalition(helpers.document).epsilon
+    printed = str(helpers.budget()).splitlines()
+    assert [line.partition(" is left ")[2] for line in printed[:4]] == [f"of {name}" for name in limits]
+    assert printed[-1] == "spent by: gradient of visits, gradient of visits, refund of visits"
     text = shown()
     assert "gradient of visits, 6 steps, over visits" in text
     assert "refund of visits" in text

@@ -1,6 +1,7 @@
 """`maskedlark fit`, `predict` and `evaluate`, with helpers in memory where a client would be."""
 
 import csv
+import gzip
 import json
 import re
 
@@ -160,6 +161,13 @@ def test_what_is_fitted_predicts_and_is_evaluated(written):
     assert [*scores] == [*NAMES, "clicked", "predicted"]
     predicted = np.array(scores["predicted"].cells(), float)
     assert np.array_equal(predicted, load(folder / "model.json").predict_proba(rows)[:, 1])
+    run("predict", folder / "model.json", folder / "people.csv", "--out", folder / "scores.csv.gz")
+    assert gzip.decompress((folder / "scores.csv.gz").read_bytes()) == (folder / "scores.csv").read_bytes()
+    done = run("predict", folder / "model.json", folder / "people.csv", "--out", folder / "s.parquet", code=1)
+    assert done.stderr.endswith(
+        "s.parquet: what is written is a CSV; name it .csv, or .csv.gz to compress it\n"
+    )
+    assert not (folder / "s.parquet").exists()
     measured = json.loads(run("evaluate", written, "--noise", "0.1", "--json").stdout)["labels"][0]
     right = float(((predicted >= 0.5) == labels).mean())
     # Noise hardly counts here; buckets, and scores that 16-bit weights carry over an edge, do.

@@ -109,4 +109,6 @@ def test_a_mistake_is_one_line(written, text, said):
 def test_a_model_that_was_not_trained_yet_is_named(written):
     done = INVOKE(app, ["evaluate", str(written)])
     assert done.exit_code == 1
-    assert done.stderr.splitlines()[-1].endswith("model.pt: No such file or directory")
+    assert done.stderr.splitlines()[-1].endswith(
+        "model.pt is not there yet: `maskedlark train` makes it, or carries on until it is made"
+    )

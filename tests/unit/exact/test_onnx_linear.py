@@ -131,7 +131,7 @@ def test_what_does_not_fit_gets_advice(name: str) -> None:
 def test_an_output_can_be_named_and_a_wrong_name_lists_them() -> None:
     data = exported_by_sklearn(fitted("MLPClassifier", FEATURES), FEATURES, zipmap=False)
     assert len(read(data, ["bce"], "probabilities")) == 5
-    with pytest.raises(ModelDoesNotFit, match=r'outputs label, probabilities; .* output = "NAME"'):
+    with pytest.raises(ModelDoesNotFit, match=r"no output 'probability'; did you mean 'probabilities'\?"):
         read(data, ["bce"], "probability")
     with pytest.raises(ModelDoesNotFit, match="train the output of probabilities"):
         read(data, ["bce"], "label")

@@ -10,7 +10,7 @@ from maskedlark.exact.clip import Clip
 from maskedlark.exact.errors import OutOfField, WeightsDoNotFit
 from maskedlark.exact.layout import step_layout
 from maskedlark.exact.losses import BinaryCrossEntropy, SoftmaxCrossEntropy
-from maskedlark.exact.quantise import Quantised, check, quantise
+from maskedlark.exact.quantise import Quantised, bits_for, check, quantise
 from tests.unit.exact.models import dense, random_parameters
 
 network = dense((4, 3, 1), BinaryCrossEntropy())
@@ -45,6 +45,12 @@ def test_a_zero_bias_is_taken_by_a_helper(bits: int, bias: float) -> None:
 def test_weights_out_of_range_are_refused(bad: float) -> None:
     with pytest.raises(WeightsDoNotFit, match="w0"):
         quantise(network, parameters | {"w0": np.full((3, 4), bad)}, (7,))
+
+
+@pytest.mark.parametrize(("largest", "bits"), [(0.0, 8), (127.0, 8), (127.1, 16), (405.7, 16), (1e9, 16)])
+def test_weights_take_as_few_bits_as_hold_them(largest: float, bits: int) -> None:
+    assert bits_for({"a": np.array([0.5]), "b": np.array([-largest, 1.0])}) == bits
+    assert bits_for({}) == 8
 
 
 def test_weights_of_another_model_are_refused() -> None:

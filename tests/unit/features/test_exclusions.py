@@ -8,9 +8,9 @@ from maskedlark.features.exclusions import MIN_ROWS, why_not
 
 MANY = range(60)
 A_TEXT, NEARLY, A_NUMBER = (
-    "another text in every row",
-    "another text in nearly every row",
-    "another whole number in every row",
+    "a different text in every row",
+    "a different text in nearly every row",
+    "a different whole number in every row",
 )
 
 

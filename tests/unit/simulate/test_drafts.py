@@ -1,7 +1,10 @@
 import tomllib
+from collections.abc import Callable
+from typing import cast
 
 import numpy as np
 import pytest
+import torch
 
 from maskedlark.dp import accountant
 from maskedlark.dp.accountant import Charge
@@ -281,6 +284,27 @@ def test_a_model_that_centres_its_rows_has_a_bound_and_a_rate_for_them(tmp_path)
     drafts.write_files(plain, declared, "A model", 3600, made)
     ratio = found.optimizer["lr"] / recipe.read(plain / "train.toml").optimizer["lr"]
     assert ratio == pytest.approx((drafts.row_length(rows) / bound) ** 2, rel=0.1)
+
+
+def test_a_model_that_its_user_makes_a_network_still_learns(tmp_path):
+    """What the draft sets to 0 is its last layer: a network of zeros has no gradient but its last bias's."""
+    declared = document(people(), {}, "bought", drafts.chosen(200, None, 8.0, 0.2))
+    drafts.write_files(tmp_path, declared, "A model", 3600, users())
+    text, width = (tmp_path / "model.py").read_text(), declared.trained("A model").features
+    one = f"nn.Linear({width}, 1)"
+    assert one in text
+    names: dict[str, object] = {}
+    exec(text.replace(one, f"nn.Linear({width}, 4), nn.ReLU(), nn.Linear(4, 1)"), names)
+    build = cast(Callable[[], torch.nn.Sequential], names["build"])
+    model, rows = build(), torch.rand(50, width)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    for _ in range(2):
+        optimizer.zero_grad()
+        (model(rows) - 1).square().mean().backward()
+        optimizer.step()
+    hidden = next(iter(model.parameters())).grad
+    assert hidden is not None
+    assert hidden.abs().max() > 0
 
 
 def test_delta_can_be_chosen_and_half_of_it_is_for_sessions():

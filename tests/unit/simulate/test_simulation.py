@@ -3,7 +3,7 @@
 import pytest
 
 from maskedlark import simulate
-from maskedlark.errors import InvalidDocument
+from maskedlark.errors import InvalidDocument, NotDeclared
 from maskedlark.simulate.errors import BadSimulation, OtherSimulation
 from maskedlark.simulate.forked import ForkServer
 
@@ -22,6 +22,24 @@ def test_bounds_are_two_whole_numbers(tmp_path, bounds):
     with pytest.raises(BadSimulation, match="'euros': its bounds are two whole numbers"):
         simulate.start(TABLE, tmp_path / "play", values={"euros": bounds})
     assert not (tmp_path / "play").exists()
+
+
+def test_values_without_bounds_are_refused_and_told_how(tmp_path):
+    with pytest.raises(BadSimulation, match=r"give each with its bounds, .* as in \{'bought': \(0, 1\)\}"):
+        simulate.start(TABLE, tmp_path / "play", values=["euros"])  # type: ignore[arg-type]
+
+
+@pytest.mark.usefixtures("nothing_starts")
+def test_a_table_may_be_a_file_and_a_kind_as_it_is_typed(tmp_path, capsys):
+    rows = zip(*PEOPLE.values(), strict=True)
+    lines = [",".join(PEOPLE), *(",".join(map(str, row)) for row in rows)]
+    (tmp_path / "people.csv").write_text("\n".join(lines))
+    for path in (tmp_path / "people.csv", str(tmp_path / "people.csv")):
+        with pytest.raises(InvalidDocument):
+            simulate.start(path, tmp_path / "play", label="bought", kinds={"age": "hashed:8"}, tag="ü")
+        assert "  age      categories, hashed into 8 buckets      8" in capsys.readouterr().err
+    with pytest.raises(NotDeclared, match="'hash' is no kind of column: there are number"):
+        simulate.start(PEOPLE, tmp_path / "play", label="bought", kinds={"age": "hash"})
 
 
 def test_fewer_rows_than_k_are_refused(tmp_path):
@@ -50,7 +68,7 @@ def test_where_nobody_listens_a_leak_is_a_warning(tmp_path):
     table = {**PEOPLE, "name": [f"u{place}" for place in range(60)]}
     heard: list[str] = []
     named = ["age", "name"]
-    said = "name has another text in every row: if it names people, leave it out"
+    said = "name has a different text in every row: if it names people, leave it out"
     with pytest.warns(UserWarning, match=said) as warned, pytest.raises(InvalidDocument):
         simulate.start(table, tmp_path, label="bought", features=named, tag="ü")
     assert [each.filename for each in warned] == [__file__]

@@ -45,7 +45,7 @@ def test_every_column_becomes_what_it_is_wanted_as():
         "euros: 20 values are rounded to whole numbers",
         "euros: 20 values are cut to 0 … 200",
     )
-    assert found.excluded == {"id": "another text in every row"}
+    assert found.excluded == {"id": "a different text in every row"}
     assert all(leak.startswith(("campaign tells", "place tells")) for leak in found.leaks)
 
 
@@ -63,7 +63,7 @@ def test_features_are_those_that_are_named_or_not_left_out():
 def test_a_name_of_each_row_is_a_feature_if_it_is_asked_for(asked):
     found = read_users(TABLE, wanted(label="bought", **asked))
     assert "id" in trained(found)[0]
-    assert "id has another text in every row: if it names people, leave it out" in found.leaks
+    assert "id has a different text in every row: if it names people, leave it out" in found.leaks
 
 
 def test_a_kind_says_how_a_column_becomes_bytes():
@@ -93,6 +93,13 @@ def test_dates_of_pandas_and_arrow_do_not_stop_the_start():
     assert {found.excluded[name] for name in ("zoned", "days", "times")} == {"dates"}
     with pytest.raises(ColumnDoesNotFit, match="'days', row 1: neither text nor number"):
         read_users(table, wanted(label="bought", features=("days",)))
+
+
+def test_a_key_that_tells_rows_apart_is_told():
+    table = {"person": [f"p{place}" for place in range(60)], "place": ["a", "b"] * 30, "euros": [1, 2] * 30}
+    found = read_users(table, ColumnRoles(("person", "place"), {"euros": (0, 9)}, None))
+    said = "key person has another entry in nearly every row: no group of it can have k records"
+    assert found.notes == (said,)
 
 
 def test_a_row_without_a_label_is_refused_or_left_out():

@@ -106,5 +106,5 @@ def test_an_output_of_an_onnx_file_is_named_in_the_recipe(made, tmp_path):
     for more in ("", 'output = "probabilities"'):
         training, _ = made(text + more)
         assert [type(each) for each in training.model] == [nn.Linear, nn.ReLU] * 2 + [nn.Linear]
-    with pytest.raises(ModelDoesNotFit, match="has outputs label, probabilities; say which one"):
+    with pytest.raises(ModelDoesNotFit, match="has no output 'logits'; there are label, probabilities"):
         made(text + 'output = "logits"')

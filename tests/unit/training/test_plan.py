@@ -73,6 +73,12 @@ def test_a_plan_refuses_batches_of_more_than_a_release_may_have_and_says_which_f
     run(few, model(), **fits, **held_out).plan()
 
 
+@pytest.mark.parametrize("delta", [0.0, 1.0, -1e-6, 2.0])
+def test_a_delta_that_cannot_be_meant_is_said_to_be_the_mistake(delta):
+    with pytest.raises(BadArguments, match=rf"delta={delta}: with gaussian noise it is over 0"):
+        run(home(document()), model(), sampling="whole", noise=None, epsilon=1.0, delta=delta).plan()
+
+
 def test_a_plan_refuses_fewer_records_than_k():
     with pytest.raises(TooFewRecords, match="fewer than k = 301"):
         run(home(document(k=301)), model(), sampling="whole").plan()

@@ -246,12 +246,14 @@ def test_chosen_batches_are_those_that_were_chosen():
     assert np.abs(found - exact / len(rows)).max() < 6 * noise
 
 
-@pytest.mark.parametrize("weight", [1e4, float("nan")])
+@pytest.mark.parametrize("weight", [1e5, float("nan")])
 def test_weights_that_do_not_fit_are_refused_before_anything_is_charged(weight):
     net = model()
     with torch.no_grad():
         next(net.parameters())[0, 0] = weight
-    with pytest.raises(WeightsDoNotFit, match="rescale the model"):
+    with pytest.raises(
+        WeightsDoNotFit, match="rescale the model|16-bit weights reach 32767: take a model whose"
+    ):
         run(home(document()), net)
 
 
