@@ -6,7 +6,7 @@ All draws are made for the whole table; sealing, one call per payload, is distri
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from dataclasses import dataclass
-from multiprocessing import get_context
+from multiprocessing import forkserver, get_context
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -122,8 +122,13 @@ class Population:
                 yield made
 
 
+def preload() -> None:
+    """Begin to import what `processes` need, in a process of its own, while the caller goes on."""
+    get_context("forkserver").set_forkserver_preload([batch.__name__])
+    forkserver.ensure_running()
+
+
 def processes(count: int) -> ProcessPoolExecutor:
     """Processes for a population, forked from one that has no threads and has imported what seals."""
-    context = get_context("forkserver")
-    context.set_forkserver_preload([batch.__name__])
-    return ProcessPoolExecutor(count, context, follow_parent)
+    preload()
+    return ProcessPoolExecutor(count, get_context("forkserver"), follow_parent)

@@ -18,7 +18,6 @@ from maskedlark.cli.output import print_result
 from maskedlark.features.encoder import Encoder
 from maskedlark.features.kind_text import FORMS, typed_kind
 from maskedlark.features.kinds import Kind
-from maskedlark.features.table_file import read_table
 from maskedlark.parameters.policy import against_coalition
 from maskedlark.simulate import simulation
 from maskedlark.simulate.drafts import RECIPE, TRAIN_RECIPE
@@ -94,7 +93,7 @@ def simulate(
     with (
         signals.as_interrupts(),
         simulation.start(
-            read_table(table),
+            table,
             folder,
             keys=_listed(key),
             values=dict(map(_bounds, value or [])),

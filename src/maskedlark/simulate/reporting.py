@@ -4,6 +4,7 @@ Reports are kept on disk until they are frozen: after an interruption the same b
 ad server counts them once.
 """
 
+import itertools
 import shutil
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +17,7 @@ from typing import TypeVar
 
 from maskedlark.adserver.client import Client
 from maskedlark.adserver.dataset_store import Dataset, DatasetState
+from maskedlark.adserver.remote_helper import few_at_once
 from maskedlark.adserver.sending import Progress, bars
 from maskedlark.browser.population import CHUNK, processes
 from maskedlark.core.purpose import Purpose
@@ -26,8 +28,10 @@ from maskedlark.wire import uploads
 
 DATASETS = {Purpose.AGGREGATE: "measured", Purpose.TRAIN: "trained"}
 _SPOOL = "reports"
-_MOST = 1000
-"""The most reports per batch."""
+_AT_ONCE, _MAX_BODY = 4, 2 << 20
+"""The most files and bytes in one upload: half of what an ad server takes. A commit of more costs it less."""
+_UPLOADS = 2
+"""At a time: one is read here while the ad server stores the other."""
 _MANY = 5000
 T = TypeVar("T")
 _STOPPED = "stopped while reports were made, uploaded or sent: the same again carries on"
@@ -57,18 +61,20 @@ class Reporting:
             _thread("sending", stopped, len(purposes)) as sending,
         ):
             progress = _one_at_a_time(shown)
-            # The reports of one purpose are made while those of the one before are uploaded, and sent. One
-            # dataset is frozen, by one helper after the other, while the other is sent.
-            uploaded = {}
+            # The reports of one purpose are made while those of the one before are uploaded. Helpers are sent
+            # a dataset when all reports are made: they are busy on all cores to the end, while the other is
+            # uploaded, selected and frozen.
+            made, uploaded = {}, {}
             for each in purposes:
                 if DATASETS[each] in missing:
-                    made = begin(making, partial(self._made, each, pool, progress, stopped))
-                    uploaded[each] = begin(uploading, partial(self._upload, made, progress, stopped))
+                    made[each] = begin(making, partial(self._made, each, pool, progress, stopped))
+                    uploaded[each] = begin(uploading, partial(self._upload, made[each], progress, stopped))
             if pool is not None:
                 making.submit(pool.shutdown)  # After the last: its processes are not kept while that is sent.
             sent = {}
             for each in purposes:
-                work = partial(self._sent, client, each, uploaded.get(each), progress, stopped)
+                all_made = [*made.values()]
+                work = partial(self._sent, client, each, uploaded.get(each), all_made, progress, stopped)
                 sent[each] = begin(sending, work)
             wait(sent.values(), return_when=FIRST_EXCEPTION)
             if failures:  # The first, and not what was stopped because of it.
@@ -87,6 +93,7 @@ class Reporting:
         client: Client,
         purpose: Purpose,
         uploaded: Future[None] | None,
+        made: Sequence[Future[list[Path]]],
         progress: Progress,
         stopped: threading.Event,
     ) -> Dataset:
@@ -95,6 +102,8 @@ class Reporting:
         if uploaded is not None:
             uploaded.result()
             self.cluster.select(client, {purpose: name})
+        for each in made:
+            each.result()
 
         def tell(what: str, done: int, of: int) -> None:
             if stopped.is_set():
@@ -105,12 +114,16 @@ class Reporting:
 
     def _upload(self, made: Future[list[Path]], progress: Progress, stopped: threading.Event) -> None:
         """Upload the reports of a purpose, once all are made."""
-        bodies = made.result()
-        for sent, body in enumerate(bodies, start=1):
+        bodies, sent = [*_together(made.result())], itertools.count(1)
+
+        def upload(body: Sequence[Path]) -> None:
             if stopped.is_set():
                 raise OtherSimulation(_STOPPED)
-            self.cluster.upload([uploads.decode_batch(body.read_bytes(), _MOST, 1 << 30)])
-            progress("the ad server takes reports", sent, len(bodies))
+            read = (uploads.decode_batch(each.read_bytes(), CHUNK, _MAX_BODY) for each in body)
+            self.cluster.upload([[report for reports in read for report in reports]])
+            progress("the ad server takes reports", next(sent), len(bodies))
+
+        few_at_once([partial(upload, body) for body in bodies], _UPLOADS)
 
     def _made(
         self, purpose: Purpose, pool: Executor | None, progress: Progress, stopped: threading.Event
@@ -162,6 +175,20 @@ def _begin(
             raise
 
     return thread.submit(run)
+
+
+def _together(files: Sequence[Path]) -> Iterator[list[Path]]:
+    """Files that go into one upload."""
+    held, size = list[Path](), 0
+    for file in files:
+        more = file.stat().st_size
+        if held and (len(held) == _AT_ONCE or size + more > _MAX_BODY):
+            yield held
+            held, size = [], 0
+        held.append(file)
+        size += more
+    if held:
+        yield held
 
 
 @contextmanager

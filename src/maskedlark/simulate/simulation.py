@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from maskedlark.adserver.dataset_store import Dataset
+from maskedlark.browser import population
 from maskedlark.core.purpose import Purpose
 from maskedlark.features.encoder import Encoder
 from maskedlark.features.kind_text import typed_kind
@@ -138,6 +139,8 @@ def start(
     shown = sys.stderr.isatty() if progress is None else progress
     with ExitStack() as stack:
         server = stack.enter_context(ForkServer())  # First: it imports while the table is read.
+        if processes > 1:
+            population.preload()
         people = read_users(read_table(table) if isinstance(table, str | Path) else table, wanted, encoder)
         del table  # It may be much larger than what is left of it.
         said = drafts.chosen(people.size, k, epsilon, fake_rate, delta, psi, centre)

@@ -252,7 +252,7 @@ def test_weights_that_do_not_fit_are_refused_before_anything_is_charged(weight):
     with torch.no_grad():
         next(net.parameters())[0, 0] = weight
     with pytest.raises(
-        WeightsDoNotFit, match="rescale the model|16-bit weights reach 32767: take a model whose"
+        WeightsDoNotFit, match=r"rescale the model|16-bit weights reach 32767: take a model whose"
     ):
         run(home(document()), net)
 
