@@ -12,10 +12,9 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -25,22 +24,14 @@ from maskedlark.randomness import SystemRandomness
 from maskedlark.wire.hpke import OpeningKey
 
 HERE = Path(__file__).parents[1]
-ROWS = {34_000: 2, 100_000: 1}
-"""How often each is run."""
+ROWS = {34_000: 3, 100_000: 2}
+"""How often each is timed, after a run that is looked at for its memory, which takes time."""
 CHUNK, PAYLOAD, INFO = 1_000, 150, 200
 REPORTS_PER_ROW, HELPERS = 2 * 1.2, 2
 """One to aggregate and one to train, and a fake for every fifth."""
-LOOK_S = 0.2
+LOOK_S = 0.5
 NAMED = "--key campaign --value bought=0..1 --value euros=0..200 --label bought"
 FEATURES = "age visits visit_duration job education city month phone balance loan"
-
-
-class Run(NamedTuple):
-    """One simulation, up to "Ready"."""
-
-    ready_s: float
-    pss_mb: float
-    """Of all its processes together, at the peak: shared memory counts once."""
 
 
 def measure(progress: Callable[[str], None]) -> dict[str, object]:
@@ -50,37 +41,31 @@ def measure(progress: Callable[[str], None]) -> dict[str, object]:
     with tempfile.TemporaryDirectory() as folder:
         for rows, rounds in ROWS.items():
             table = _table(Path(folder) / f"{rows}.csv", rows)
-            ours, before, bare = list[Run](), list[Run](), list[float]()
+            clones = {"ours": HERE} | ({} if beside is None else {"before": Path(beside)})
+            progress(f"{rows:,} rows, memory")
+            pss = {name: _run(clone, table, _peak)[1] for name, clone in clones.items()}
+            took: dict[str, list[float]] = {name: [] for name in (*clones, "hpke")}
             for turn in range(rounds):
                 progress(f"{rows:,} rows, round {turn + 1} of {rounds}")
-                ours.append(_run(HERE, table))
-                if beside is not None:
-                    before.append(_run(Path(beside), table))
-                bare.append(_hpke(round(rows * REPORTS_PER_ROW)))
-            figures[f"rows_{rows}"] = _figures(ours, bare, before)
+                for name, clone in clones.items():
+                    took[name].append(_run(clone, table)[0])
+                took["hpke"].append(_hpke(round(rows * REPORTS_PER_ROW)))
+            figures[f"rows_{rows}"] = _figures(took, pss)
     return figures
 
 
-def _figures(ours: list[Run], bare: list[float], before: list[Run]) -> dict[str, object]:
-    pairs = [(mine.ready_s, theirs) for mine, theirs in zip(ours, bare, strict=True)]
-    figures: dict[str, object] = {
-        "ready_s": _median(run.ready_s for run in ours),
-        "hpke_s": _median(bare),
-        "ready_over_hpke": _median(mine / theirs for mine, theirs in pairs),
-        "pss_mb": round(max(run.pss_mb for run in ours)),
-    }
-    if before:
-        turns = list(zip(ours, before, strict=True))
-        figures |= {
-            "before_s": _median(run.ready_s for run in before),
-            "over_before": _median(mine.ready_s / theirs.ready_s for mine, theirs in turns),
-            "before_pss_mb": round(max(run.pss_mb for run in before)),
-            "pss_over_before": _median(mine.pss_mb / theirs.pss_mb for mine, theirs in turns),
-        }
+def _figures(took: Mapping[str, Sequence[float]], pss: Mapping[str, float]) -> dict[str, object]:
+    figures: dict[str, object] = {f"{name}_s": _median(each) for name, each in took.items()}
+    figures |= {f"{name}_pss_mb": round(each) for name, each in pss.items()}
+    for name in took.keys() - {"ours"}:
+        turns = zip(took["ours"], took[name], strict=True)
+        figures[f"ours_over_{name}"] = _median([ours / other for ours, other in turns])
+    if "before" in pss:
+        figures["pss_over_before"] = _median([pss["ours"] / pss["before"]])
     return figures
 
 
-def _median(figures: Iterator[float] | list[float]) -> float:
+def _median(figures: Sequence[float]) -> float:
     return round(statistics.median(figures), 3)
 
 
@@ -110,8 +95,19 @@ def _table(path: Path, rows: int) -> Path:
     return path
 
 
-def _run(clone: Path, table: Path) -> Run:
-    """One simulation of a clone, from its start to "Ready"; then it is stopped."""
+@contextmanager
+def _unseen(_pid: int) -> Iterator[list[int]]:
+    yield [0]
+
+
+Look = Callable[[int], AbstractContextManager[list[int]]]
+
+
+def _run(clone: Path, table: Path, look: Look = _unseen) -> tuple[float, float]:
+    """One simulation of a clone: seconds until "Ready", and megabytes at the peak. Then it is stopped.
+
+    Of all its processes together: shared memory counts once.
+    """
     with tempfile.TemporaryDirectory() as folder:
         words = [*NAMED.split(), *(f"--features={name}" for name in FEATURES.split())]
         command = [clone / ".venv/bin/maskedlark", "simulate", table, "--folder", f"{folder}/play", *words]
@@ -120,13 +116,13 @@ def _run(clone: Path, table: Path) -> Run:
             subprocess.Popen(
                 [*map(str, command)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, process_group=0
             ) as running,
-            _peak(running.pid) as peaks,
+            look(running.pid) as peaks,
         ):
             assert running.stdout is not None
             assert running.stdout.readline().startswith(b"Ready"), "the simulation did not start"
             ready = time.perf_counter() - began
             running.send_signal(signal.SIGINT)
-        return Run(ready, max(peaks) / 1e3)
+        return ready, max(peaks) / 1e3
 
 
 @contextmanager

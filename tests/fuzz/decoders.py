@@ -28,6 +28,7 @@ EXEMPT = {
     "browser.store.Store.pop_triggers": _OWN,
     "browser.store._source": _OWN,
     "cli.__init__.load": _NAME,
+    "cli.fork_server._next": "reads what the process that started it has just sent",
     "cli.parameters.show": _WRITTEN,
     "cli.query._show": _WRITTEN,
     "core.batches._stream": _KEY,

@@ -682,7 +682,7 @@ MUTANTS = (
     Mutant(
         "an upload: no helper's key is there twice",
         WIRE + "report.py",
-        "if len(set(keys)) < len(keys):",
+        "if len(keys) < len(self.helpers):",
         "if False:",
         "tests/unit/wire/test_report.py tests/vectors/test_vectors.py",
     ),
@@ -1272,5 +1272,26 @@ MUTANTS = (
         "if settings.processes > 1 and not is_server(database):",
         "if False:",
         "tests/unit/web/test_processes.py",
+    ),
+    Mutant(
+        "services that are forked: draw nothing that another draws",
+        SOURCE + "cli/fork_server.py",
+        "np.random.seed()",
+        "np.random.get_state()",
+        "tests/unit/simulate/test_forked.py",
+    ),
+    Mutant(
+        "services: end with whoever started them, also where the connection fails instead of ending",
+        SOURCE + "compute/child_process.py",
+        "with suppress(OSError):",
+        "with suppress(KeyError):",
+        "tests/unit/simulate/test_forked.py",
+    ),
+    Mutant(
+        "a plan: refuses batches of more than a release may have, as opening would",
+        SOURCE + "training/begin.py",
+        "    plans.check_size(document, drawn, records)\n",
+        "",
+        "tests/unit/training/test_plan.py",
     ),
 )
