@@ -13,7 +13,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 from pydantic import ValidationError
@@ -66,7 +66,8 @@ class QuerySpec:
 
     def digest(self) -> bytes:
         """Equal for equal specs; the first half is also equal for specs that differ only in datasets."""
-        said = [self.function.name, _unordered(self.arguments), self.noise, self.epsilon]
+        arguments = _unordered(self.arguments) if self.function.name == Sums.name else self.arguments
+        said = [self.function.name, arguments, self.noise, self.epsilon]
         asked = hashlib.sha256(json.dumps(said, sort_keys=True).encode()).digest()
         return asked + hashlib.sha256(b"".join(self.datasets)).digest()
 
@@ -83,7 +84,7 @@ class QuerySpec:
 
 
 def _unordered(arguments: Arguments) -> Arguments:
-    """Whatever the order of values and filters, the same is asked."""
+    """Of sums: whatever the order of values and filters, the same is asked."""
     listed = {name: arguments[name] for name in ("values", "where") if isinstance(arguments.get(name), list)}
     return {**arguments, **{name: sorted(each, key=json.dumps) for name, each in listed.items()}}
 
@@ -149,8 +150,10 @@ class Queries:
 
     def finish(self, stored: StoredRequest, spec: QuerySpec) -> Answered:
         """The answer to a durable request. Asks only helpers whose answer is not stored, the first alone."""
-        spec.query  # noqa: B018 - before any helper is asked: later, its error would pass for a refusal
         request, kept = messages.Request.decode(stored.body), self.requests.answers(stored.id)
+        # Columns are named as they were asked: who asks the same now may name values in another order.
+        spec = replace(spec, arguments=request.arguments)
+        spec.query  # noqa: B018 - before any helper is asked: later, its error would pass for a refusal
         helpers = self.connections.helpers(spec.document)
         verify = partial(self._verified, stored, request, spec)
         first, *others = [partial(self._share, stored, verify, kept.get(each.name), each) for each in helpers]

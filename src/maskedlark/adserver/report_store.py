@@ -203,7 +203,7 @@ class Reports:
         self._database.settle()
 
     def chunks(self, selection: Selection, every: int) -> list[ChunkStart]:
-        """Where each chunk of `every` reports begins, and how many it has: `page` reads it from there.
+        """Where each chunk of `every` reports begins, and how many it has: `chunk` reads it from there.
 
         They never change once `end` was called for the selection's end. Only the index is read, no report.
         """

@@ -70,7 +70,7 @@ class Sending:
     _sent: Counter[str] = field(default_factory=Counter)
     """Reports sent so far, by helper."""
     _telling: threading.Lock = field(default_factory=threading.Lock)
-    _read: dict[int, list[bytes]] = field(default_factory=dict)
+    _read: dict[int, list[bytes]] = field(default_factory=dict, repr=False)
     """The chunks that were read last, by number."""
     _reading: threading.Lock = field(default_factory=threading.Lock)
 

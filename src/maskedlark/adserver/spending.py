@@ -20,6 +20,7 @@ from maskedlark.ledger.budget import (
 from maskedlark.ledger.errors import AccountClosed
 from maskedlark.ledger.receipt import ClosedReceipt, OpenedReceipt, Receipt, RecoveredReceipt, ReleaseReceipt
 from maskedlark.ledger.wording import at_most
+from maskedlark.parameters import randomised
 from maskedlark.parameters.document import Document
 from maskedlark.parameters.policy import against_coalition
 
@@ -90,20 +91,22 @@ class BudgetState:
     @property
     def limits(self) -> list[Limit]:
         """Every ceiling; and what all purposes together may cost a coalition, which follows from them."""
-        whole, *training = self.dearest.limits
-        spent = sum(each.spent.coalition for each in self.dearest.streams)
+        dearest = self.dearest
+        whole, *training = dearest.limits
+        charged = sum(each.spent.coalition for each in dearest.streams)
+        # What randomised records reveal by themselves is charged to nobody, and spent from the first.
+        spent = charged + randomised.epsilon(self.document)
         together = against_coalition(self.document).epsilon
         return [whole, Limit(BUDGET_COALITION, "coalition", together, spent), *training]
 
     def __str__(self) -> str:
         lines = [f"ε = {each.left:.4g} of {each.epsilon:g} is left of {each.of}" for each in self.limits]
-        for each in self.dearest.streams:
+        dearest = self.dearest
+        for each in dearest.streams:
             if each.session_delta:
                 left = f"δ = {at_most(each.session_delta_left)} of {each.session_delta:.3g}"
                 lines.append(f"{left} is left for sessions of {each.stream}")
-        spent = [
-            f"{each.what} of {each.stream}" if each.stream else each.what for each in self.dearest.entries
-        ]
+        spent = [f"{each.what} of {each.stream}" if each.stream else each.what for each in dearest.entries]
         return "\n".join([*lines, f"spent by: {', '.join(spent) or 'nothing'}"])
 
     @property

@@ -31,12 +31,13 @@ _CLASSES = {"logistic": "LogisticRegression", "linear": "LinearRegression", "poi
 KEPT = (
     "It was recalibrated since, and stays so; to have it as it was, delete the file and type the same again"
 )
-_COMPRESSED: dict[str, Callable[[bytes], bytes]] = {
+_WRITTEN: dict[str, Callable[[bytes], bytes]] = {
+    **dict.fromkeys(("", ".csv", ".txt"), bytes),
     ".gz": gzip.compress,
     ".bz2": bz2.compress,
     ".xz": lzma.compress,
 }
-_OTHER_FORMS = {".parquet", ".pq", ".feather", ".xlsx", ".json", ".zip", ".zst"}
+"""How predictions are written, by the ending of the file's name."""
 _SHOWN = 8
 """So many coefficients are printed; the file and `--json` have all."""
 Run = Annotated[Path, Argument(help="A TOML: model, table and encoder of the features, datasets and cost.")]
@@ -142,9 +143,9 @@ def predict(
     as_json: Json = False,
 ) -> None:
     """What a fitted model predicts for each row of a table: probabilities or values. Asks nobody."""
-    compress: Callable[[bytes], bytes] = _COMPRESSED.get(out.suffix, bytes)
-    if out.suffix in _OTHER_FORMS:  # Before anything is computed.
-        raise BadArguments(f"{out}: what is written is a CSV; name it .csv, or .csv.gz to compress it")
+    compress = _WRITTEN.get(out.suffix.lower())
+    if compress is None:  # Before anything is computed.
+        raise BadArguments(f"{out}: predictions are written as CSV; name it .csv, or .csv.gz to compress it")
     fitted, rows = import_fitting("saving").load(model), tables.by_name(read_table(table))
     predicted = fitted.family.mean(fitted.scores(rows))  # Of a label that is 0 or 1, the probability of 1.
     outputs = range(len(fitted.theta))

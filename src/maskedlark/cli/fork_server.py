@@ -3,13 +3,15 @@
 Run by `simulate.services`, as `python -m maskedlark.cli.fork_server` with its connection as standard input. A
 service that starts from nothing spends a second on imports, and as much memory again on what they load.
 
-Forked before anything is opened or drawn: what services share is code. Each has its own files, keys and
-draws: secrets come from the operating system; OpenSSL and `random` seed themselves anew after a fork, and
-numpy is told to.
+Forked before anything is opened or drawn: what services share is code, where it lies in memory, and how
+Python hashes texts. Each has its own files, keys and draws: secrets come from the operating system; OpenSSL
+and `random` seed themselves anew after a fork; numpy, and the key of Python's worker processes, are told to.
 """
 
+import fcntl
 import gc
 import json
+import multiprocessing
 import os
 import runpy
 import select
@@ -21,19 +23,21 @@ from contextlib import suppress
 
 import numpy as np
 
-# Not used here: by services.
+# Used by services, not here.
 from maskedlark.cli import adserver, helper, parameters  # noqa: F401
+from maskedlark.randomness import SystemRandomness
 from maskedlark.simulate.forked import NUMBER_BYTES
 from maskedlark.storage import sqlite  # noqa: F401
 from maskedlark.web import processes, serving  # noqa: F401
 
-MAX_REQUEST = 1 << 16
 FILES = 3
-"""That come with a request: the service's connection to who asked, standard output, and standard error."""
+"""Files that come with a request: the service's connection to who asked, standard output, standard error."""
+Request = tuple[str, dict[str, str], str, list[str]]
+"""A folder, an environment, a module, and its arguments."""
 
 
-def run() -> list[str]:
-    """Fork whenever asked. Returns in each service, with its arguments; the server itself ends here."""
+def run() -> Request:
+    """Fork whenever asked. Returns in each service, with what is asked of it; the server itself ends here."""
     asking = socket.socket(fileno=os.dup(sys.stdin.fileno()))
     woken, wakes = socket.socketpair()
     wakes.setblocking(False)
@@ -57,16 +61,20 @@ def run() -> list[str]:
                 return request
             connection, *others = files
             running[pid] = socket.socket(fileno=connection)
+            with suppress(OSError):
+                running[pid].sendall(pid.to_bytes(NUMBER_BYTES))
             for each in others:
                 os.close(each)
 
 
-def _next(asking: socket.socket) -> tuple[list[str], list[int]]:
-    """What is asked for: a folder, a module, and its arguments; and the files of the service."""
+def _next(asking: socket.socket) -> tuple[Request, list[int]]:
+    """The next request, with the files of the service."""
     with suppress(ConnectionError):
-        request, files, _, _ = socket.recv_fds(asking, MAX_REQUEST, FILES)
-        if request:
-            return json.loads(request), files
+        size, files, _, _ = socket.recv_fds(asking, NUMBER_BYTES, FILES)
+        if size:
+            data = asking.recv(int.from_bytes(size), socket.MSG_WAITALL)
+            folder, environment, module, *arguments = json.loads(data)
+            return (folder, environment, module, arguments), files
     os._exit(0)  # Who asked has ended: services end by themselves, in order.
 
 
@@ -88,19 +96,25 @@ def _tell_who_ended(running: dict[int, socket.socket]) -> None:
 
 
 def _become(files: list[int]) -> None:
-    """A service: in a group of its own, with its own files and draws. Tells who asked its process id."""
+    """A service: in a group of its own, with its own files and draws."""
     os.setpgid(0, 0)  # Ctrl-C goes only to who started it, which stops it in order.
-    for place, each in enumerate(files):
+    above = [fcntl.fcntl(each, fcntl.F_DUPFD, FILES) for each in files]
+    for place, each in enumerate(above):
         os.dup2(each, place)
         os.close(each)
+    for each in files:
+        if each >= FILES:
+            os.close(each)
+    multiprocessing.current_process().authkey = SystemRandomness().bytes(32)
     np.random.seed()  # noqa: NPY002 - of what libraries may draw; nothing of ours uses it
-    os.write(sys.stdin.fileno(), os.getpid().to_bytes(NUMBER_BYTES))
 
 
 if __name__ == "__main__":
     gc.collect()
     gc.freeze()  # What is there is every service's: none has to look at it.
-    folder, module, *sys.argv[1:] = run()
+    folder, environment, module, sys.argv[1:] = run()
     os.chdir(folder)
-    # As `python -m` does it: its own worker processes import what that names, and not all of this.
+    os.environ.clear()
+    os.environ.update(environment)
+    # As `python -m` does it, so that a service's worker processes import its own module, not this one.
     runpy.run_module(module, run_name="__main__", alter_sys=True)

@@ -62,7 +62,10 @@ def train(
                     steps += 1
         except KeyboardInterrupt:
             if recipe.folder is not None and training.receipts:
-                typer.echo("It was charged: the same command carries on, and costs nothing more", err=True)
+                typer.echo(
+                    "The run is charged already: the same command carries on, and costs nothing more",
+                    err=True,
+                )
             raise
         kept = _making().is_recalibrated(recipe, training.model)
         if not kept:

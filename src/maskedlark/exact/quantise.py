@@ -73,7 +73,7 @@ def finest(network: Network, bits: int = 8) -> Quantised:
 
 
 def bits_for(parameters: FloatArrays) -> int:
-    """The fewest bits that hold these weights; as many as there are if none do, which is refused later."""
+    """The fewest bits that hold these weights; 16 if none do: those are refused later."""
     largest = max((float(np.abs(each).max(initial=0.0)) for each in parameters.values()), default=0.0)
     return 8 if largest <= _top(8) else 16
 
@@ -110,7 +110,7 @@ def _quantise_into(
 def _remedy(bits: int) -> str:
     wider = "take bits = 16, or " if bits == 8 else ""
     return (
-        f"{wider}take a model whose weights were kept small (Ridge, weight decay), or begin at smaller ones"
+        f"{wider}take a model whose weights were kept small (Ridge, weight decay), or start from smaller ones"
     )
 
 

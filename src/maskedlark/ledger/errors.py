@@ -38,7 +38,7 @@ class BudgetExhausted(ReleaseRefused):
     ) -> None:
         """`wanted`: against the ad server alone; `coalition`: against it with all helpers but one."""
         useful = noise is not None and left >= USEFUL
-        fits = f"With noise {noise:g} it would fit" if useful else "Nothing more of use would fit"
+        fits = f"With noise {noise:g} it would fit" if useful else "Nothing useful would fit any more"
         together = wanted if coalition is None else coalition
         most = "" if limit is None else f" of {limit:g}"
         super().__init__(

@@ -41,7 +41,7 @@ class Dataset(Protocol):
 
 _REMEDIES = {
     "sums": "ask by groups or with a filter, or over fewer datasets",
-    "cells": "ask over a part of them (held_out of the run), or over fewer datasets",
+    "cells": "ask over a part of them (the run's held_out), or over fewer datasets",
     "gradient": "take smaller batches, or fewer datasets",
 }
 """Against too many records, by function."""

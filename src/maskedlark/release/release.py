@@ -297,7 +297,9 @@ class Release:
         self._drop(lambda _, session: session.scope.expires <= now)
         self._kept.expire(now)
         # Last: it reads the database, which may be away.
-        closed = {name for name in [*self._open] if self._sessions.find(*name).closed}
+        with self._lock:
+            names = [*self._open]
+        closed = {name for name in names if self._sessions.find(*name).closed}
         self._drop(lambda name, _: name in closed)
 
     def _drop(self, is_over: Callable[[tuple[str, bytes], Session], bool]) -> None:

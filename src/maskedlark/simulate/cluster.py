@@ -257,7 +257,7 @@ def local_cluster(
             _wait_for(each.folder)
         of_helpers = f"compute.workers = {workers}\n{helper_settings}"
         _write_configs(made, database or "sqlite:///reports.sqlite", of_helpers, serving)
-        # All at once, since imports take a second. Registered before they answer, so that all are stopped.
+        # All at once. Registered before they answer, so that all are stopped.
         stack.push(service.launch())
         for each in running:
             each.prepare(rng)

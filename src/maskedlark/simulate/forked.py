@@ -6,7 +6,6 @@ Each is a process like any other, with its own connections, files, keys and end.
 
 import json
 import os
-import select
 import signal
 import socket
 import subprocess
@@ -15,6 +14,7 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, suppress
+from multiprocessing.connection import wait
 from pathlib import Path
 
 from maskedlark.web.errors import ServiceAway
@@ -30,26 +30,36 @@ class ForkServer(AbstractContextManager["ForkServer"]):
     def __init__(self) -> None:
         self._asking, theirs = socket.socketpair()
         with theirs:
+            # Its own output is nobody's: else it would keep a pipe of its owner's open.
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "maskedlark.cli.fork_server"], stdin=theirs.fileno(), process_group=0
+                [sys.executable, "-m", "maskedlark.cli.fork_server"],
+                stdin=theirs.fileno(),
+                stdout=subprocess.DEVNULL,
+                process_group=0,
             )
         self._last: Forked | None = None
         self._lock = threading.Lock()
 
     def fork(self, arguments: Sequence[str]) -> "Forked":
-        """Start Python with these arguments, `-m` first, in this folder. Returns before it runs."""
+        """Start Python with these arguments, `-m` first, in this folder. Returns before it runs.
+
+        What libraries read of the environment as they are imported is of when the server was started.
+        """
+        request = json.dumps([str(Path.cwd()), dict(os.environ), *arguments[1:]]).encode()
         with self._lock:
             if self._last is not None:
                 _ = self._last.pid  # So that no two requests are on their way, which may arrive as one.
             (mine, theirs), (reads, writes) = socket.socketpair(), os.pipe()
             forked = Forked(mine, reads)
             with theirs, os.fdopen(writes, "wb") as output:
-                files = theirs.fileno(), output.fileno(), _STANDARD_ERROR
-                request = json.dumps([str(Path.cwd()), *arguments[1:]]).encode()
                 try:
-                    socket.send_fds(self._asking, [request], files)
-                except OSError:
+                    files = theirs.fileno(), output.fileno(), _STANDARD_ERROR
+                    socket.send_fds(self._asking, [len(request).to_bytes(NUMBER_BYTES)], files)
+                    self._asking.sendall(request)
+                except OSError as error:
                     forked.close()
+                    if not isinstance(error, ConnectionError):
+                        raise
                     raise ServiceAway("the process that starts services has ended: start again") from None
             self._last = forked
             return forked
@@ -63,8 +73,8 @@ class ForkServer(AbstractContextManager["ForkServer"]):
 class Forked(AbstractContextManager["Forked"]):
     """A service that was forked: what is used of `subprocess.Popen`. Any thread may use it.
 
-    It writes its process id to a connection, which is its standard input too; the fork server adds its exit
-    code when it has ended.
+    Its standard input is a connection, to which the fork server writes its process id, and when it has ended
+    its exit code.
     """
 
     def __init__(self, connection: socket.socket, output: int) -> None:
@@ -117,7 +127,7 @@ class Forked(AbstractContextManager["Forked"]):
 
     def _hear(self, timeout: float | None) -> bool:
         """Read what it was told, if anything is within this time; whether there was."""
-        if not select.select([self._connection], [], [], timeout)[0]:
+        if not wait([self._connection], timeout):
             return False
         with self._lock, suppress(BlockingIOError):  # Another thread has read it.
             more = self._connection.recv(2 * NUMBER_BYTES, socket.MSG_DONTWAIT)

@@ -25,6 +25,7 @@ from maskedlark.simulate.cluster import LocalCluster
 from maskedlark.simulate.errors import OtherSimulation
 from maskedlark.simulate.users import Users
 from maskedlark.wire import uploads
+from maskedlark.wire.report import MAX_BYTES
 
 DATASETS = {Purpose.AGGREGATE: "measured", Purpose.TRAIN: "trained"}
 _SPOOL = "reports"
@@ -84,7 +85,7 @@ class Reporting:
 
     def _pool(self) -> AbstractContextManager[Executor | None]:
         """Processes that make reports, started when the first is made, and used for every purpose."""
-        # A new interpreter takes a second to start, in which one process makes thousands of reports.
+        # They take a moment to start, in which one process makes thousands of reports.
         several = self.processes > 1 and self.users.size >= _MANY
         return processes(self.processes) if several else nullcontext()
 
@@ -119,7 +120,7 @@ class Reporting:
         def upload(body: Sequence[Path]) -> None:
             if stopped.is_set():
                 raise OtherSimulation(_STOPPED)
-            read = (uploads.decode_batch(each.read_bytes(), CHUNK, _MAX_BODY) for each in body)
+            read = (uploads.decode_batch(each.read_bytes(), CHUNK, MAX_BYTES) for each in body)
             self.cluster.upload([[report for reports in read for report in reports]])
             progress("the ad server takes reports", next(sent), len(bodies))
 
@@ -167,6 +168,8 @@ def _begin(
     """Have a thread do some of the work. If it fails, no other begins any more."""
 
     def run() -> T:
+        if stopped.is_set():
+            raise OtherSimulation(_STOPPED)
         try:
             return work()
         except BaseException as error:

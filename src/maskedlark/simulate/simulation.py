@@ -123,9 +123,9 @@ def start(
     bytes: `{"region": OneHot()}`, or `"hashed:8"` as on the command line. By default k is 100, and less below
     1,000 rows. `epsilon` and `delta` are the lifetime budget of a source. `psi` bounds a record's gradient;
     by default it follows from the length of the rows, without labels. `centre` drafts a model whose first
-    layer centres them: less noise beside them, and more to send. With a folder used before it resumes, and
-    nothing is reported twice. What became a feature, and how, and what was left out, is printed on standard
-    error, or given to `say` line by line.
+    layer centres them: less noise relative to them, and more to send. With a folder used before it resumes,
+    and nothing is reported twice. What became a feature, and how, and what was left out, is printed on
+    standard error, or given to `say` line by line.
     """
     wanted = ColumnRoles(
         tuple([keys] if isinstance(keys, str) else keys),
@@ -183,11 +183,16 @@ def _whole(name: str, bounds: Bounds) -> Bounds:
 
 def _tell(people: Users, say: Say | None) -> None:
     """Pass to `say` how the table was read; without it, warn about leaks and print the rest."""
-    if say is None:
-        for leak in people.leaks:
+    tell = say or _print
+    for note in people.notes:
+        tell(note)
+    for leak in people.leaks:
+        if say is None:
             warnings.warn(leak, stacklevel=3)  # Names the line that called `start`.
-    for line in (*people.notes, *(people.leaks if say else ()), *feature_table(people)):
-        (say or _print)(line)
+        else:
+            say(leak)
+    for line in feature_table(people):
+        tell(line)
 
 
 def _print(line: str) -> None:

@@ -133,7 +133,7 @@ def read_users(table: Table, wanted: ColumnRoles, encoder: Encoder | None = None
     values = {name: _amounts(read[name], bounds, notes) for name, bounds in wanted.values.items()}
     keys = {name: _entries(read[name]) for name in wanted.keys}
     notes += (
-        f"key {name} has another entry in nearly every row: no group of it can have k records"
+        f"key {name} has a different entry in nearly every row: hardly any group of it has k records"
         for name, entries in keys.items()
         if len(entries) >= MIN_ROWS and len({*entries}) > TELLING * len(entries)
     )

@@ -54,7 +54,7 @@ class Client(client.Client):
         `epsilon`, `against` the ad server alone or a "coalition", or `noise`; `delta` is the session's.
         A share `held_out` is in no batch. `encoder` is saved with the model; `sample` are public rows that
         scale activations. With a `folder` a run that ended carries on from its last checkpoint, one after
-        `checkpoint_every` steps. `bits` of weights (8, or 16 where 8 hold none so large), `fraction` bits
+        `checkpoint_every` steps. `bits` of weights (8, or 16 if 8 cannot hold them), `fraction` bits
         of clipped errors and `depth` say how helpers compute; the last two follow from the batch, so that
         every step fits the field.
         """

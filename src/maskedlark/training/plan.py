@@ -16,7 +16,7 @@ from maskedlark.dp.session_charge import SessionCharge, adserver_epsilon, coalit
 from maskedlark.errors import BadArguments, NoiseTooSmall, NotDeclared
 from maskedlark.functions.model import GRADIENT
 from maskedlark.ledger.budget import TRAINING, TRAINING_COALITION, Account, BudgetEntry, EpsilonPair
-from maskedlark.ledger.errors import BudgetExhausted
+from maskedlark.ledger.errors import USEFUL, BudgetExhausted
 from maskedlark.ledger.wording import at_most, both
 from maskedlark.parameters import randomised
 from maskedlark.parameters.document import Document
@@ -250,10 +250,13 @@ def session_charge(
     )
     check_cost(target.noise, target.epsilon)
     ceilings, mechanism = document.training, document.mechanism(GRADIENT)
-    of_any = (
-        target.delta is None or 0 < target.delta < 1 or (target.delta == 0 and mechanism.kind == "laplace")
+    least, from_ = (0.0, "at least 0") if mechanism.kind == "laplace" else (math.ulp(0.0), "over 0")
+    refuse(
+        (
+            target.delta is not None and not least <= target.delta < 1,
+            f"delta={target.delta}: with {mechanism.kind} noise it is {from_}, and less than 1",
+        )
     )
-    refuse((not of_any, f"delta={target.delta}: with {mechanism.kind} noise it is over 0, and less than 1"))
     assert ceilings is not None, "a document with models has ceilings"
     delta = Account(document).default_session_delta(tag) if target.delta is None else target.delta
     try:
@@ -278,13 +281,10 @@ def check_size(document: Document, drawn: Sampling, records: int) -> None:
     try:
         checks.check_size(document, GRADIENT, records, batch)
     except TooManyRecords as error:
-        rate = at_most(most / (records * (1 - drawn.held_out)))
-        fits = (
-            f"batches = {-(-batch * (drawn.batches or 1) // most)}"
-            if drawn.batches
-            else f"sampling_rate = {rate}"
-        )
-        error.args = (f"{error}, as {fits} would",)
+        fits = f"sampling_rate = {at_most(most / (records * (1 - drawn.held_out)))}"
+        if drawn.batches:
+            fits = f"batches = {-(-batch * drawn.batches // most)}"
+        error.args = (f"{error}; {fits} would fit",)
         raise
 
 
@@ -310,6 +310,8 @@ def _that_fits(
     """The ε that would fit where ε was asked for; where noise was, the number of steps."""
     charge, noise, k = entry.charge, refused.facts()["noise_that_fits"], state.document.k
     assert isinstance(charge, SessionCharge)
+    if refused.facts()["left_epsilon"] < USEFUL:
+        return ""
     if target.noise is None:
         if noise is None:
             return ""

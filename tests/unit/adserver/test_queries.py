@@ -593,6 +593,17 @@ def test_the_same_in_another_order_was_asked_before(world):
     assert asked(["count", "purchase"], "campaign") is None
 
 
+def test_what_was_asked_in_another_order_is_shown_under_its_own_names(world):
+    """Else a stored answer is read in the order of whoever asks again: counts are shown as purchases."""
+    world.shares([1, 2], [30, 40])
+    first = world.client.query(["purchase", "count"], "campaign")
+    again = world.client.query(["count", "purchase"], "campaign", reuse=True)
+    assert again.request == first.request
+    for name in ("purchase", "count"):
+        assert [each[name] for each in again] == [each[name] for each in first]
+    assert [each["purchase"] for each in first] != [each["count"] for each in first]
+
+
 @pytest.mark.filterwarnings("ignore::maskedlark.adserver.errors.AnsweredBefore")
 @pytest.mark.parametrize("before", [0, 3])
 def test_epsilon_bounds_what_a_query_costs(world, before):

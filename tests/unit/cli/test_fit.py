@@ -165,7 +165,7 @@ def test_what_is_fitted_predicts_and_is_evaluated(written):
     assert gzip.decompress((folder / "scores.csv.gz").read_bytes()) == (folder / "scores.csv").read_bytes()
     done = run("predict", folder / "model.json", folder / "people.csv", "--out", folder / "s.parquet", code=1)
     assert done.stderr.endswith(
-        "s.parquet: what is written is a CSV; name it .csv, or .csv.gz to compress it\n"
+        "s.parquet: predictions are written as CSV; name it .csv, or .csv.gz to compress it\n"
     )
     assert not (folder / "s.parquet").exists()
     measured = json.loads(run("evaluate", written, "--noise", "0.1", "--json").stdout)["labels"][0]

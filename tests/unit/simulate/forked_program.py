@@ -1,5 +1,6 @@
 """What a forked process is told to run in a test: it says what it draws and who it is, then does as told."""
 
+import multiprocessing
 import os
 import random
 import secrets
@@ -23,6 +24,7 @@ DRAWS = (
     random.random(),
     np.random.default_rng().random(),
     np.random.random(),
+    multiprocessing.current_process().authkey.hex(),
 )
 
 if __name__ == "__main__":

@@ -98,7 +98,7 @@ def test_dates_of_pandas_and_arrow_do_not_stop_the_start():
 def test_a_key_that_tells_rows_apart_is_told():
     table = {"person": [f"p{place}" for place in range(60)], "place": ["a", "b"] * 30, "euros": [1, 2] * 30}
     found = read_users(table, ColumnRoles(("person", "place"), {"euros": (0, 9)}, None))
-    said = "key person has another entry in nearly every row: no group of it can have k records"
+    said = "key person has a different entry in nearly every row: hardly any group of it has k records"
     assert found.notes == (said,)
 
 

@@ -67,7 +67,7 @@ def test_a_plan_refuses_batches_of_more_than_a_release_may_have_and_says_which_f
     """300 records in all. Helpers refuse the same, but only when the session is opened."""
     few = home(document(max_records=100))
     ((name, value),) = fits.items()
-    with pytest.raises(TooManyRecords, match=rf"smaller batches.*, as {name} = {value} would$"):
+    with pytest.raises(TooManyRecords, match=rf"smaller batches.*; {name} = {value} would fit$"):
         run(few, model(), **batches).plan()
     held_out = {each: batches[each] for each in batches if each == "held_out"}
     run(few, model(), **fits, **held_out).plan()
