@@ -86,7 +86,7 @@ def test_the_output_that_a_recipe_names_is_trained(world: LocalCluster, tmp_path
     recipe.write_text(recipe.read_text().replace("probabilities", "chances"))
     done = CliRunner().invoke(app, ["train", str(recipe)])
     assert done.exit_code == 1
-    assert "outputs label, probabilities" in " ".join(done.output.split())
+    assert "has no output 'chances'; there are label, probabilities" in " ".join(done.output.split())
 
 
 def test_what_pytorch_exports_is_trained_with_its_weights_beside_it(

@@ -158,6 +158,10 @@ def test_every_mutant_is_of_a_claim_or_of_none_for_a_reason():
         "the field: a step's sum is bounded by its largest batch",
         "a session: is planned for all weights that it may come to, not for its first",
         "a dataset: too large for a release is not frozen",
+        "a plan: refuses batches of more than a release may have, as opening would",
+        # These are about a simulation, in which one user plays all parties.
+        "services that are forked: draw nothing that another draws",
+        "services: end with whoever started them, also where the connection fails instead of ending",
         "a plan: refuses what helpers would refuse",
         "a run: one that was opened keeps its folder",
         # This keeps an ad server's own files from a model that somebody gave it: no source is concerned.

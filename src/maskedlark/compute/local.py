@@ -4,7 +4,7 @@ import multiprocessing
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 
@@ -114,7 +114,8 @@ def end(process: BaseProcess | None, *connections: Connection | None) -> None:
         process.join(END_WITHIN_S)
         process.kill()
         process.join()
-        process.close()
+        with suppress(ValueError):  # Another thread, which starts a process, may be the one that reaps it.
+            process.close()
 
 
 def _serve(connection: Connection) -> None:
