@@ -91,7 +91,7 @@ def test_all_of_it_is_typed_twice_in_one_world_at_defaults(tmp_path):
             assert "against it with all helpers but one" in training(tmp_path)
         assert charged(tmp_path) == ["moments", "cells", "gradient", "gradient"]
         names, printed = played(tmp_path, "client.query(")
-        assert sorted(row[0] for row in names["report"].rows) == sorted(newcomers.CAMPAIGNS)
+        assert sorted(row[0][0] for row in names["report"].rows) == sorted(newcomers.CAMPAIGNS)
         assert "spring" in printed
         # What was asked before is charged again only with a warning, which says how it costs nothing.
         with pytest.warns(AnsweredBefore, match="reuse=True"):
