@@ -10,6 +10,7 @@ message is stored with its answer (`checking.py` relays those).
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -70,8 +71,8 @@ class Sending:
     _sent: Counter[str] = field(default_factory=Counter)
     """Reports sent so far, by helper."""
     _telling: threading.Lock = field(default_factory=threading.Lock)
-    _read: dict[int, list[bytes]] = field(default_factory=dict, repr=False)
-    """The chunks that were read last, by number."""
+    _read: dict[int, Future[list[bytes]]] = field(default_factory=dict, repr=False)
+    """The chunks that were read last, by number, while they are sent."""
     _reading: threading.Lock = field(default_factory=threading.Lock)
 
     def run(self) -> None:
@@ -80,6 +81,7 @@ class Sending:
         if self.document.checked:
             self._relay_check_key()
         at_once([partial(self._send, helper, chunks) for helper in self.helpers])
+        self._read.clear()
 
     def _relay_check_key(self) -> None:
         """Hand the first helper's check key to all others: whoever has it pinned changes nothing."""
@@ -116,7 +118,7 @@ class Sending:
     def _chunk(self, helper: RemoteHelper, number: int, start: ChunkStart) -> None:
         name = self.dataset.name
         layout = self.document.layout(self.dataset.selection.purpose)
-        parts = layout.parts(self.stored(number, start), helper.place)
+        parts = layout.parts(self._read_once(number, start), helper.place)
         answer = helper.chunk(name, number, wire.encode_chunk(parts), self.dataset.attempt)
         _check_answer(helper, answer, start.size)
         checks = None
@@ -127,16 +129,24 @@ class Sending:
         self.datasets.keep(name, number, helper.name, answer, checks)
         self._tell(helper, start.size)
 
-    def stored(self, number: int, start: ChunkStart) -> list[bytes]:
-        """The reports of a chunk, as they were selected. Read once for helpers that are equally far."""
+    def _read_once(self, number: int, start: ChunkStart) -> list[bytes]:
+        """The reports of a chunk, read once for helpers that are equally far."""
         with self._reading:
-            if number not in self._read:
+            found, missing = self._read.get(number), Future[list[bytes]]()
+            if found is None:
                 if len(self._read) >= 2 * IN_FLIGHT:
                     del self._read[next(iter(self._read))]
-                self._read[number] = self._chunk_of(number, start)
-            return self._read[number]
+                self._read[number] = missing
+        if found is not None:
+            return found.result()
+        try:
+            missing.set_result(self.stored(number, start))
+        except Exception as error:  # noqa: BLE001 - whatever it is, all who wait for it get it
+            missing.set_exception(error)
+        return missing.result()
 
-    def _chunk_of(self, number: int, start: ChunkStart) -> list[bytes]:
+    def stored(self, number: int, start: ChunkStart) -> list[bytes]:
+        """The reports of a chunk, as they were selected."""
         reports, name = self.reports.chunk(self.dataset.selection, start), self.dataset.name
         if len(reports) != start.size:
             raise DatasetRefused(

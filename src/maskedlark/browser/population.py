@@ -3,6 +3,7 @@
 All draws are made for the whole table; sealing, one call per payload, is distributed over processes.
 """
 
+import signal
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from dataclasses import dataclass
@@ -125,10 +126,15 @@ class Population:
 def preload() -> None:
     """Begin to import what `processes` need, in a process of its own, while the caller goes on."""
     get_context("forkserver").set_forkserver_preload([batch.__name__])
-    forkserver.ensure_running()
+    # It ignores Ctrl-C once it has imported: until then Ctrl-C waits, and is forgotten.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        forkserver.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def processes(count: int) -> ProcessPoolExecutor:
-    """Processes for a population, forked from one that has no threads and has imported what seals."""
+    """Processes for a population, forked from one that has imported what seals, and has none of ours."""
     preload()
     return ProcessPoolExecutor(count, get_context("forkserver"), follow_parent)

@@ -3,9 +3,10 @@
 Run by `simulate.services`, as `python -m maskedlark.cli.fork_server` with its connection as standard input. A
 service that starts from nothing spends a second on imports, and as much memory again on what they load.
 
-Forked before anything is opened or drawn: what services share is code, where it lies in memory, and how
-Python hashes texts. Each has its own files, keys and draws: secrets come from the operating system; OpenSSL
-and `random` seed themselves anew after a fork; numpy, and the key of Python's worker processes, are told to.
+Forked before anything of ours is opened or drawn: what services share is code, where it lies in memory, and
+how Python hashes texts. Each has its own files, keys and draws: secrets come from the operating system;
+OpenSSL and `random` seed themselves anew after a fork; numpy, and the key of Python's worker processes, are
+told to.
 """
 
 import fcntl
@@ -71,8 +72,11 @@ def _next(asking: socket.socket) -> tuple[Request, list[int]]:
     """The next request, with the files of the service."""
     with suppress(ConnectionError):
         size, files, _, _ = socket.recv_fds(asking, NUMBER_BYTES, FILES)
-        if size:
-            data = asking.recv(int.from_bytes(size), socket.MSG_WAITALL)
+        data, left = b"", int.from_bytes(size)
+        # A service that ends interrupts a read, which then returns what there is.
+        while left and (more := asking.recv(left)):
+            data, left = data + more, left - len(more)
+        if data and not left:
             folder, environment, module, *arguments = json.loads(data)
             return (folder, environment, module, arguments), files
     os._exit(0)  # Who asked has ended: services end by themselves, in order.

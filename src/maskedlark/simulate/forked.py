@@ -28,7 +28,7 @@ class ForkServer(AbstractContextManager["ForkServer"]):
     """The process that forks. It imports while its owner goes on, and ends with it."""
 
     def __init__(self) -> None:
-        self._asking, theirs = socket.socketpair()
+        self._asking, theirs = _connected()
         with theirs:
             # Its own output is nobody's: else it would keep a pipe of its owner's open.
             self._process = subprocess.Popen(
@@ -37,7 +37,6 @@ class ForkServer(AbstractContextManager["ForkServer"]):
                 stdout=subprocess.DEVNULL,
                 process_group=0,
             )
-        self._last: Forked | None = None
         self._lock = threading.Lock()
 
     def fork(self, arguments: Sequence[str]) -> "Forked":
@@ -47,21 +46,20 @@ class ForkServer(AbstractContextManager["ForkServer"]):
         """
         request = json.dumps([str(Path.cwd()), dict(os.environ), *arguments[1:]]).encode()
         with self._lock:
-            if self._last is not None:
-                _ = self._last.pid  # So that no two requests are on their way, which may arrive as one.
-            (mine, theirs), (reads, writes) = socket.socketpair(), os.pipe()
+            (mine, theirs), (reads, writes) = _connected(), os.pipe()
             forked = Forked(mine, reads)
             with theirs, os.fdopen(writes, "wb") as output:
                 try:
                     files = theirs.fileno(), output.fileno(), _STANDARD_ERROR
                     socket.send_fds(self._asking, [len(request).to_bytes(NUMBER_BYTES)], files)
                     self._asking.sendall(request)
-                except OSError as error:
+                except BaseException as error:
+                    # A part of a request may be on its way: nothing can follow it, and the server ends.
+                    self._asking.close()
                     forked.close()
                     if not isinstance(error, ConnectionError):
                         raise
                     raise ServiceAway("the process that starts services has ended: start again") from None
-            self._last = forked
             return forked
 
     def __exit__(self, *_: object) -> None:
@@ -85,7 +83,9 @@ class Forked(AbstractContextManager["Forked"]):
     @property
     def pid(self) -> int:
         """The id of the process, once it runs."""
-        while len(self._told) < NUMBER_BYTES and self.returncode is None:
+        while len(self._told) < NUMBER_BYTES:
+            if self.returncode is not None:
+                raise ServiceAway("the process that starts services ended before it started this one")
             self._hear(None)
         return int.from_bytes(self._told[:NUMBER_BYTES])
 
@@ -121,9 +121,10 @@ class Forked(AbstractContextManager["Forked"]):
         self.close()
 
     def _send(self, number: int) -> None:
-        if self.pid and self.poll() is None:
-            with suppress(ProcessLookupError):
-                os.kill(self.pid, number)
+        with suppress(ProcessLookupError, ServiceAway):
+            pid = self.pid
+            if self.poll() is None:
+                os.kill(pid, number)
 
     def _hear(self, timeout: float | None) -> bool:
         """Read what it was told, if anything is within this time; whether there was."""
@@ -137,3 +138,11 @@ class Forked(AbstractContextManager["Forked"]):
             elif not more:
                 self.returncode = -signal.SIGKILL  # With the fork server, which cannot tell any more.
         return True
+
+
+def _connected() -> tuple[socket.socket, socket.socket]:
+    """Two ends that wait, whatever a program has set for its sockets: a service reads its own as a file."""
+    ends = socket.socketpair()
+    for each in ends:
+        each.setblocking(True)
+    return ends
