@@ -7,7 +7,7 @@ import signal
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from dataclasses import dataclass
-from multiprocessing import forkserver, get_context
+from multiprocessing import forkserver, get_context, resource_tracker
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -126,7 +126,8 @@ class Population:
 def preload() -> None:
     """Begin to import what `processes` need, in a process of its own, while the caller goes on."""
     get_context("forkserver").set_forkserver_preload([batch.__name__])
-    # It ignores Ctrl-C once it has imported: until then Ctrl-C waits, and is forgotten.
+    resource_tracker.ensure_running()  # First: starting it unblocks signals.
+    # The process ignores Ctrl-C once it has imported: until then Ctrl-C waits, and is forgotten.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         forkserver.ensure_running()

@@ -1,5 +1,8 @@
 import os
 import signal
+import subprocess
+import sys
+import textwrap
 
 import numpy as np
 import pytest
@@ -80,6 +83,24 @@ def test_processes_leave_interrupts_to_whoever_started_them():
         pid = pool.submit(os.getpid).result()
         os.kill(pid, signal.SIGINT)
         assert pool.submit(os.getpid).result() == pid
+
+
+def test_ctrl_c_while_processes_import_is_for_whoever_started_them():
+    """The process that they are forked from imports for a second: in that, it would end with a traceback."""
+    program = """
+        import os, signal
+        from maskedlark.browser import population
+        signal.signal(signal.SIGINT, lambda *_: None)
+        population.preload()
+        os.killpg(0, signal.SIGINT)
+        with population.processes(1) as pool:
+            print(pool.submit(os.getppid).result() != os.getpid())
+    """
+    command = [sys.executable, "-c", textwrap.dedent(program)]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=60, check=False, start_new_session=True
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")
 
 
 def test_fakes_of_all_tags_together_come_at_the_declared_rate():
