@@ -64,6 +64,12 @@ class QuerySpec:
     epsilon: float | None = None
     """Alternatively, the most that it may cost."""
 
+    def __post_init__(self) -> None:
+        check_cost(self.noise, self.epsilon)
+        for name, given in (("noise", self.noise), ("epsilon", self.epsilon)):
+            if given is not None:
+                object.__setattr__(self, name, float(given))  # 1 and 1.0 ask the same.
+
     def digest(self) -> bytes:
         """Equal for equal specs; the first half is also equal for specs that differ only in datasets."""
         arguments = _unordered(self.arguments) if self.function.name == Sums.name else self.arguments
@@ -84,9 +90,15 @@ class QuerySpec:
 
 
 def _unordered(arguments: Arguments) -> Arguments:
-    """Of sums: whatever the order of values and filters, the same is asked."""
-    listed = {name: arguments[name] for name in ("values", "where") if isinstance(arguments.get(name), list)}
-    return {**arguments, **{name: sorted(each, key=json.dumps) for name, each in listed.items()}}
+    """Of sums: whatever the order of values, filters and their entries, the same is asked."""
+
+    def ordered(given: object) -> object:
+        return sorted(given, key=json.dumps) if isinstance(given, list) else given
+
+    filters = arguments.get("where")
+    if isinstance(filters, list):
+        filters = [{**each, "among": ordered(each.get("among"))} for each in filters]
+    return {**arguments, "values": ordered(arguments.get("values")), "where": ordered(filters)}
 
 
 _REFUSALS = ReleaseRefused, FieldOverflow, Expired, BodyTooLarge
@@ -184,7 +196,6 @@ class Queries:
 
     def _noise(self, spec: QuerySpec) -> float:
         floor = spec.mechanism.noise_floor
-        check_cost(spec.noise, spec.epsilon)
         if spec.epsilon is not None:
             return max(floor, self._noise_for(spec, spec.epsilon))
         noise = floor if spec.noise is None else spec.noise

@@ -589,8 +589,22 @@ def test_the_same_in_another_order_was_asked_before(world):
     world.client.query(["purchase", "count"], "campaign", where={"campaign": ["spring", "winter"]})
     asked = world.client.asked_before
     assert asked(["count", "purchase"], "campaign", where={"campaign": ["spring", "winter"]}) is not None
+    assert asked(["count", "purchase"], "campaign", where={"campaign": ["winter", "spring"]}) is not None
     assert asked(["count"], "campaign", where={"campaign": ["spring", "winter"]}) is None
     assert asked(["count", "purchase"], "campaign") is None
+
+
+@pytest.mark.parametrize("cost", ["noise", "epsilon"])
+def test_whole_numbers_and_floats_of_any_library_ask_the_same(world, cost):
+    """The command line gives floats, and people type whole numbers in Python: that was charged twice."""
+    world.shares([1, 2])
+    asked: Any = {cost: 2}
+    first = world.client.query(["purchase"], "campaign", **asked)
+    for same in (2.0, np.float64(2), np.int64(2), np.float32(2)):
+        asked = {cost: same}
+        assert world.client.asked_before(["purchase"], "campaign", **asked).id == first.request
+        assert world.client.query(["purchase"], "campaign", **asked, reuse=True).request == first.request
+    assert len(spent(world)) == 1
 
 
 def test_what_was_asked_in_another_order_is_shown_under_its_own_names(world):
