@@ -97,7 +97,7 @@ def test_all_of_it_is_typed_twice_in_one_world_at_defaults(tmp_path):
         with pytest.warns(AnsweredBefore, match="reuse=True"):
             played(tmp_path, "client.query(")
         # The fit that was typed first costs nothing. Another one is refused, for ε = 7.5 of 8
-        # is spent, and most of what training may tell a coalition: it says what is left of what, and what fits.
+        # is spent, and most of what training may tell a coalition: it says what is left, and what fits.
         before = charged(tmp_path)
         _, printed = played(tmp_path, "model.fit(people)")
         assert "costs nothing" in printed
