@@ -27,7 +27,7 @@ import numpy as np
 # Used by services, not here.
 from maskedlark.cli import adserver, helper, parameters  # noqa: F401
 from maskedlark.randomness import SystemRandomness
-from maskedlark.simulate.forked import NUMBER_BYTES
+from maskedlark.simulate.forked import ENDED, NUMBER_BYTES
 from maskedlark.storage import sqlite  # noqa: F401
 from maskedlark.web import processes, serving  # noqa: F401
 
@@ -96,7 +96,7 @@ def _tell_who_ended(running: dict[int, socket.socket]) -> None:
         if not pid:
             return
         with suppress(OSError), running.pop(pid) as connection:
-            connection.sendall(os.waitstatus_to_exitcode(status).to_bytes(NUMBER_BYTES, signed=True))
+            connection.sendall((ENDED + os.waitstatus_to_exitcode(status)).to_bytes(NUMBER_BYTES))
 
 
 def _become(files: list[int]) -> None:

@@ -20,7 +20,9 @@ from pathlib import Path
 from maskedlark.web.errors import ServiceAway
 
 NUMBER_BYTES = 8
-"""Of a process id, and of an exit code."""
+"""Of a process id, and of what says how it ended."""
+ENDED = 1 << 32
+"""Added to an exit code: no number that is told is 0."""
 _STANDARD_ERROR = 2
 
 
@@ -76,18 +78,27 @@ class Forked(AbstractContextManager["Forked"]):
     """
 
     def __init__(self, connection: socket.socket, output: int) -> None:
-        self._connection, self._told, self._lock = connection, b"", threading.Lock()
+        self._connection, self._lock = connection, threading.Lock()
+        self._told = bytearray(2 * NUMBER_BYTES)
+        """Both numbers: 0 until they are told."""
+        self._is_over = False
         self.stdout = os.fdopen(output, encoding="utf-8")
-        self.returncode: int | None = None
 
     @property
     def pid(self) -> int:
         """The id of the process, once it runs."""
-        while len(self._told) < NUMBER_BYTES:
-            if self.returncode is not None:
+        while not (pid := self._number(0)):
+            if self._is_over:
                 raise ServiceAway("the process that starts services ended before it started this one")
             self._hear(None)
-        return int.from_bytes(self._told[:NUMBER_BYTES])
+        return pid
+
+    @property
+    def returncode(self) -> int | None:
+        """Its exit code, if it is known to have ended."""
+        if number := self._number(NUMBER_BYTES):
+            return number - ENDED
+        return -signal.SIGKILL if self._is_over else None  # With the fork server, which cannot tell any more.
 
     def poll(self) -> int | None:
         """Its exit code, if it has ended."""
@@ -126,17 +137,20 @@ class Forked(AbstractContextManager["Forked"]):
             if self.poll() is None:
                 os.kill(pid, number)
 
+    def _number(self, place: int) -> int:
+        with self._lock:  # Whole, or not at all.
+            return int.from_bytes(self._told[place : place + NUMBER_BYTES])
+
     def _hear(self, timeout: float | None) -> bool:
         """Read what it was told, if anything is within this time; whether there was."""
         if not wait([self._connection], timeout):
             return False
         with self._lock, suppress(BlockingIOError):  # Another thread has read it.
-            more = self._connection.recv(2 * NUMBER_BYTES, socket.MSG_DONTWAIT)
-            self._told += more
-            if len(self._told) == 2 * NUMBER_BYTES:
-                self.returncode = int.from_bytes(self._told[NUMBER_BYTES:], signed=True)
-            elif not more:
-                self.returncode = -signal.SIGKILL  # With the fork server, which cannot tell any more.
+            # Into its place, so that nothing is lost if Ctrl-C comes between this call and the next.
+            place = NUMBER_BYTES if any(self._told[:NUMBER_BYTES]) else 0
+            into = memoryview(self._told)[place:]
+            if not self._connection.recv_into(into, NUMBER_BYTES, socket.MSG_DONTWAIT):
+                self._is_over = True
         return True
 
 

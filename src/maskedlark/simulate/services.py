@@ -4,6 +4,7 @@ import os
 import socket
 import subprocess
 import sys
+from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Self
@@ -13,6 +14,10 @@ from maskedlark.simulate.forked import Forked, ForkServer
 from maskedlark.web.errors import ServiceAway
 
 STOPS_WITHIN_S = 30
+PORTS = range(15_000, 30_000)
+"""None of those that systems give to outgoing connections: one could have it before the service listens."""
+_GIVEN = deque[int]()
+_REMEMBERED = 64
 
 
 class Process:
@@ -99,10 +104,17 @@ class Process:
 
 
 def free_port() -> int:
-    """A port that nobody listens on."""
-    # None of those that systems give to outgoing connections: one could have it before the service listens.
-    ports = iter(lambda: 15_000 + int(SystemRandomness().below(15_000, 1)[0]), None)
-    return next(port for port in ports if is_free(port))
+    """A port that nobody listens on, and that nobody else gets from here before a service does."""
+    while True:
+        port = int(PORTS[SystemRandomness().below(len(PORTS), 1)[0]])
+        with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as given:
+            # Nothing of ours uses UDP: its port of the same number says that this one was given away.
+            given.bind(("127.0.0.1", port))
+            if is_free(port):
+                _GIVEN.append(given.detach())
+                if len(_GIVEN) > _REMEMBERED:
+                    os.close(_GIVEN.popleft())
+                return port
 
 
 def is_free(port: int) -> bool:

@@ -1,5 +1,6 @@
 """Services that are forked: processes like any other, which share code and nothing that is drawn."""
 
+import itertools
 import os
 import signal
 import subprocess
@@ -73,6 +74,33 @@ def test_it_is_told_to_stop(server, end, code):
         forked.stdout.readline()
         getattr(forked, end)()
         assert forked.wait(PATIENCE_S) == code
+
+
+def test_ctrl_c_loses_nothing_that_was_told(server):
+    """At any moment: whoever pressed it as a simulation had just begun waited for a process id forever."""
+    moments, interruptible = itertools.cycle(range(3, 40)), False
+
+    def interrupt(*_):
+        if interruptible:
+            raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        for _ in range(30):
+            with server.fork(["-m", MODULE, "exit", "7"]) as forked:
+                forked.stdout.read()
+                while forked.returncode is None:
+                    signal.setitimer(signal.ITIMER_REAL, next(moments) * 1e-6)
+                    try:
+                        interruptible = True
+                        forked.poll()
+                        interruptible = False
+                    except KeyboardInterrupt:
+                        interruptible = False
+                assert forked.pid > 0
+                assert forked.wait(0) == 7
+    finally:
+        signal.signal(signal.SIGALRM, before)
 
 
 def test_a_service_outlives_the_fork_server_and_can_be_stopped():
