@@ -24,6 +24,15 @@ class Combined:
     columns: tuple[NDArray[np.int64], ...]
     """In the schema's order: (rows, width) each."""
 
+    def select(self, schema: TableSchema) -> "Combined":
+        """The same numbers, with the columns in the order of another schema."""
+        if schema == self.schema:
+            return self
+        columns = {
+            each.name: numbers for each, numbers in zip(self.schema.columns, self.columns, strict=True)
+        }
+        return Combined(schema, self.rows, tuple(columns[each.name] for each in schema.columns))
+
 
 @dataclass(frozen=True)
 class Answered:

@@ -11,8 +11,7 @@ from maskedlark.adserver.queries import QuerySpec
 from maskedlark.dp import intervals
 from maskedlark.dp.mechanisms import Kind
 from maskedlark.ledger.budget import BUDGET, TRAINING, TRAINING_COALITION
-from maskedlark.ledger.errors import USEFUL
-from maskedlark.ledger.wording import at_most, both
+from maskedlark.ledger.wording import USEFUL_EPSILON, at_most, both
 from maskedlark.parameters.document import Document
 from maskedlark.release.messages import Explanation
 
@@ -95,7 +94,7 @@ class Explained:
             return f"; {noise or 'no noise'} fits"
         over = self.exceeded
         left = f": {over.left_epsilon:.4g} of {over.most_epsilon:g} is left of {over.of}"
-        if noise is None or over.left_epsilon < USEFUL:
+        if noise is None or over.left_epsilon < USEFUL_EPSILON:
             return f"{left}; nothing more of use fits"
         return f"{left}; epsilon = {at_most(over.left_epsilon)} fits, or {noise}"
 

@@ -72,7 +72,7 @@ class QuerySpec:
 
     def digest(self) -> bytes:
         """Equal for equal specs; the first half is also equal for specs that differ only in datasets."""
-        arguments = _unordered(self.arguments) if self.function.name == Sums.name else self.arguments
+        arguments = self.function.canonical(self.arguments)
         said = [self.function.name, arguments, self.noise, self.epsilon]
         asked = hashlib.sha256(json.dumps(said, sort_keys=True).encode()).digest()
         return asked + hashlib.sha256(b"".join(self.datasets)).digest()
@@ -87,18 +87,6 @@ class QuerySpec:
     def mechanism(self) -> Mechanism:
         """How noise is drawn, and its floor. Raises if the document declares none for the function."""
         return self.document.mechanism(self.function.name)
-
-
-def _unordered(arguments: Arguments) -> Arguments:
-    """Of sums: whatever the order of values, filters and their entries, the same is asked."""
-
-    def ordered(given: object) -> object:
-        return sorted(given, key=json.dumps) if isinstance(given, list) else given
-
-    filters = arguments.get("where")
-    if isinstance(filters, list):
-        filters = [{**each, "among": ordered(each.get("among"))} for each in filters]
-    return {**arguments, "values": ordered(arguments.get("values")), "where": ordered(filters)}
 
 
 _REFUSALS = ReleaseRefused, FieldOverflow, Expired, BodyTooLarge
@@ -163,9 +151,11 @@ class Queries:
     def finish(self, stored: StoredRequest, spec: QuerySpec) -> Answered:
         """The answer to a durable request. Asks only helpers whose answer is not stored, the first alone."""
         request, kept = messages.Request.decode(stored.body), self.requests.answers(stored.id)
-        # Columns are named as they were asked: who asks the same now may name values in another order.
-        spec = replace(spec, arguments=request.arguments)
-        spec.query  # noqa: B018 - before any helper is asked: later, its error would pass for a refusal
+        # Before any helper is asked: later, an error would pass for a refusal.
+        wanted = spec.query.schemas
+        if request.arguments != spec.arguments:  # What was stored may name its values in another order.
+            spec = replace(spec, arguments=request.arguments)
+        schemas = spec.query.schemas
         helpers = self.connections.helpers(spec.document)
         verify = partial(self._verified, stored, request, spec)
         first, *others = [partial(self._share, stored, verify, kept.get(each.name), each) for each in helpers]
@@ -184,7 +174,7 @@ class Queries:
         stages.at("adding up the shares")
         try:
             answers = {name: answer for name, (answer, _) in zip(names, verified, strict=True)}
-            tables = combine(spec.query.schemas, answers)
+            tables = combine(schemas, answers)
         except HelpersDiffer as error:
             # A helper is wrong: once it is fixed, asking again costs nothing.
             self.requests.drop_answers(stored.id)
@@ -192,6 +182,7 @@ class Queries:
         self.requests.mark(stored.id, RequestState.ANSWERED)
         receipts = {name: receipt for name, (_, receipt) in zip(names, verified, strict=True)}
         kind, noise = spec.mechanism.kind, request.noise
+        tables = tuple(each.select(schema) for each, schema in zip(tables, wanted, strict=True))
         return Answered(stored.id, spec.document, kind, noise, request.arguments, tables, receipts)
 
     def _noise(self, spec: QuerySpec) -> float:

@@ -10,8 +10,8 @@ message is stored with its answer (`checking.py` relays those).
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
-from contextlib import contextmanager
+from concurrent.futures import CancelledError, Future
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -34,7 +34,7 @@ from maskedlark.wire.datasets import ChunkAnswer, State
 from maskedlark.wire.decrypt import ids_of
 
 IN_FLIGHT = 4
-"""Chunks on their way to one helper at a time; this also bounds memory."""
+"""Chunks on their way to one helper at a time; this also bounds memory: twice as many are kept for others."""
 
 Progress = Callable[[str, int, int], object]
 """Called with helper or stage, what is done, and all of it: by several threads, never by two at once."""
@@ -132,18 +132,21 @@ class Sending:
     def _read_once(self, number: int, start: ChunkStart) -> list[bytes]:
         """The reports of a chunk, read once for helpers that are equally far."""
         with self._reading:
-            found, missing = self._read.get(number), Future[list[bytes]]()
-            if found is None:
-                if len(self._read) >= 2 * IN_FLIGHT:
-                    del self._read[next(iter(self._read))]
-                self._read[number] = missing
-        if found is not None:
-            return found.result()
+            reads = number not in self._read
+            if reads and len(self._read) >= 2 * IN_FLIGHT:
+                del self._read[next(iter(self._read))]
+            read = self._read.setdefault(number, Future())
+        if not reads:
+            with suppress(CancelledError):
+                return read.result()
+            return self.stored(number, start)  # Whoever read it failed, for itself alone.
         try:
-            missing.set_result(self.stored(number, start))
-        except Exception as error:  # noqa: BLE001 - whatever it is, all who wait for it get it
-            missing.set_exception(error)
-        return missing.result()
+            read.set_result(self.stored(number, start))
+        finally:
+            if read.cancel():  # Only if there is no result.
+                with self._reading:
+                    self._read.pop(number, None)
+        return read.result()
 
     def stored(self, number: int, start: ChunkStart) -> list[bytes]:
         """The reports of a chunk, as they were selected."""

@@ -91,9 +91,8 @@ class BudgetState:
     @property
     def limits(self) -> list[Limit]:
         """Every ceiling; and what all purposes together may cost a coalition, which follows from them."""
-        dearest = self.dearest
-        whole, *training = dearest.limits
-        charged = sum(each.spent.coalition for each in dearest.streams)
+        whole, *training = self.dearest.limits
+        charged = max(each.account.spent().coalition for each in self.helpers)
         # What randomised records reveal by themselves is charged to nobody, and spent from the first.
         spent = charged + randomised.epsilon(self.document)
         together = against_coalition(self.document).epsilon

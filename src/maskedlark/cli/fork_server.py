@@ -1,6 +1,6 @@
 """Forks the services of a local cluster from one process that has imported what they need.
 
-Run by `simulate.services`, as `python -m maskedlark.cli.fork_server` with its connection as standard input. A
+Run by `simulate.forked`, as `python -m maskedlark.cli.fork_server` with its connection as standard input. A
 service that starts from nothing spends a second on imports, and as much memory again on what they load.
 
 Forked before anything of ours is opened or drawn: what services share is code, where it lies in memory, and

@@ -226,6 +226,13 @@ class Function(AnyFunction):
     def ask(self, document: Document, arguments: Arguments) -> Query:
         """The query of these arguments under a document. Raises if they are invalid."""
 
+    def canonical(self, arguments: Arguments) -> Arguments:
+        """The same for arguments that ask the same. Run by the ad server, to find what was asked before.
+
+        Their tables may differ in the order of columns, which have different names then, and in nothing else.
+        """
+        return arguments
+
 
 class Steps(ABC):
     """A stepped function with its session's arguments, checked before the session is opened."""

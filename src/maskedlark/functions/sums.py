@@ -3,6 +3,7 @@
 The row of V is 1 in the record's group; the secret is the value, or 1 for a real record and 0 for a fake.
 """
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -130,6 +131,13 @@ class Sums(Function):
         names = (COUNT, *document.measure.names)
         places = tuple(names.index(name) for name in asked.values)
         return SumsQuery(asked, places, tuple(_column(document, name) for name in asked.values))
+
+    def canonical(self, arguments: Arguments) -> Arguments:
+        """Whatever the order of values, filters and their entries, the same is asked."""
+        asked = parse(SumsArguments, arguments).model_dump(mode="json")
+        for each in asked["where"]:
+            each["among"] = each["among"] and sorted(each["among"], key=json.dumps)
+        return asked | {"values": sorted(asked["values"]), "where": sorted(asked["where"], key=json.dumps)}
 
 
 def _column(document: Document, name: str) -> Column:

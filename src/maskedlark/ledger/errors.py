@@ -1,7 +1,7 @@
 """Errors of ledgers and receipts. Raised by helpers and auditors."""
 
 from maskedlark.errors import MaskedLarkError, ReleaseRefused
-from maskedlark.ledger.wording import at_most, both
+from maskedlark.ledger.wording import USEFUL_EPSILON, at_most, both
 
 
 class RequestIdReused(ReleaseRefused):
@@ -20,10 +20,6 @@ class AccountClosed(ReleaseRefused):
     """Receipts under this document, or a later one, were lost: what was left of budgets counts as spent."""
 
 
-USEFUL = 0.001
-"""An ε: at less, noise hides all there is, and nobody is advised to ask for it."""
-
-
 class BudgetExhausted(ReleaseRefused):
     """The request would cost more than is left of a source's budget. This helper charged nothing."""
 
@@ -37,7 +33,7 @@ class BudgetExhausted(ReleaseRefused):
         limit: float | None = None,
     ) -> None:
         """`wanted`: against the ad server alone; `coalition`: against it with all helpers but one."""
-        useful = noise is not None and left >= USEFUL
+        useful = noise is not None and left >= USEFUL_EPSILON
         fits = f"With noise {noise:g} it would fit" if useful else "Nothing useful would fit any more"
         together = wanted if coalition is None else coalition
         most = "" if limit is None else f" of {limit:g}"

@@ -2,6 +2,8 @@
 
 from decimal import ROUND_DOWN, Decimal
 
+USEFUL_EPSILON = 0.001
+"""At less, noise hides all there is, and nobody is advised to ask for it."""
 _DIGITS = 3
 
 

@@ -41,7 +41,7 @@ class ForkServer(AbstractContextManager["ForkServer"]):
             )
         self._lock = threading.Lock()
 
-    def fork(self, arguments: Sequence[str]) -> "Forked":
+    def fork(self, arguments: Sequence[str]) -> "ForkedService":
         """Start Python with these arguments, `-m` first, in this folder. Returns before it runs.
 
         What libraries read of the environment as they are imported is of when the server was started.
@@ -49,7 +49,7 @@ class ForkServer(AbstractContextManager["ForkServer"]):
         request = json.dumps([str(Path.cwd()), dict(os.environ), *arguments[1:]]).encode()
         with self._lock:
             (mine, theirs), (reads, writes) = _connected(), os.pipe()
-            forked = Forked(mine, reads)
+            forked = ForkedService(mine, reads)
             with theirs, os.fdopen(writes, "wb") as output:
                 try:
                     files = theirs.fileno(), output.fileno(), _STANDARD_ERROR
@@ -70,7 +70,7 @@ class ForkServer(AbstractContextManager["ForkServer"]):
         self._process.wait()
 
 
-class Forked(AbstractContextManager["Forked"]):
+class ForkedService(AbstractContextManager["ForkedService"]):
     """A service that was forked: what is used of `subprocess.Popen`. Any thread may use it.
 
     Its standard input is a connection, to which the fork server writes its process id, and when it has ended

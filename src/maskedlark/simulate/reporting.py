@@ -30,7 +30,8 @@ from maskedlark.wire.report import MAX_BYTES
 DATASETS = {Purpose.AGGREGATE: "measured", Purpose.TRAIN: "trained"}
 _SPOOL = "reports"
 _AT_ONCE, _MAX_BODY = 4, 2 << 20
-"""The most files and bytes in one upload: half of what an ad server takes. A commit of more costs it less."""
+"""The most files, of CHUNK reports each, and bytes in one upload: no more than an ad server takes, and many,
+since a commit of more costs it less for each."""
 _UPLOADS = 2
 """At a time: one is read here while the ad server stores the other."""
 _MANY = 5000

@@ -1,16 +1,17 @@
 """A service as its own process, which can be started, stopped, killed and restarted."""
 
+import errno
 import os
 import socket
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Self
 
 from maskedlark.randomness import SystemRandomness
-from maskedlark.simulate.forked import Forked, ForkServer
+from maskedlark.simulate.forked import ForkedService, ForkServer
 from maskedlark.web.errors import ServiceAway
 
 STOPS_WITHIN_S = 30
@@ -18,6 +19,8 @@ PORTS = range(15_000, 30_000)
 """None of those that systems give to outgoing connections: one could have it before the service listens."""
 _GIVEN = deque[int]()
 _REMEMBERED = 64
+_TRIES = 16
+"""Per port: one that is free is missed once in ten million times, if no other is."""
 
 
 class Process:
@@ -30,7 +33,7 @@ class Process:
         self.address = f"http://127.0.0.1:{self.port}"
         self._arguments = [*map(str, arguments), "--port", str(self.port)]
         self._server = server
-        self._running: subprocess.Popen[str] | Forked | None = None
+        self._running: subprocess.Popen[str] | ForkedService | None = None
 
     @property
     def pid(self) -> int:
@@ -82,7 +85,7 @@ class Process:
         self._started().kill()
         self._end()
 
-    def _started(self) -> subprocess.Popen[str] | Forked:
+    def _started(self) -> subprocess.Popen[str] | ForkedService:
         assert self._running is not None, "it was not started"
         return self._running
 
@@ -105,9 +108,9 @@ class Process:
 
 def free_port() -> int:
     """A port that nobody listens on, and that nobody else gets from here before a service does."""
-    while True:
-        port = int(PORTS[SystemRandomness().below(len(PORTS), 1)[0]])
-        with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as given:
+    for _ in range(_TRIES * len(PORTS)):
+        port = PORTS[int(SystemRandomness().below(len(PORTS), 1)[0])]
+        with _unless_in_use(), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as given:
             # Nothing of ours uses UDP: its port of the same number says that this one was given away.
             given.bind(("127.0.0.1", port))
             if is_free(port):
@@ -115,10 +118,21 @@ def free_port() -> int:
                 if len(_GIVEN) > _REMEMBERED:
                     os.close(_GIVEN.popleft())
                 return port
+    raise ServiceAway(f"every port from {PORTS[0]} to {PORTS[-1]} is in use: stop what listens there")
 
 
 def is_free(port: int) -> bool:
     """Whether nobody listens on this port."""
-    with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+    with _unless_in_use(), socket.create_server(("127.0.0.1", port)):
         return True
     return False
+
+
+@contextmanager
+def _unless_in_use() -> Iterator[None]:
+    """Go on after an address that is in use; of any other error another port is no remedy."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise

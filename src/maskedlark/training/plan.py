@@ -16,8 +16,8 @@ from maskedlark.dp.session_charge import SessionCharge, adserver_epsilon, coalit
 from maskedlark.errors import BadArguments, NoiseTooSmall, NotDeclared
 from maskedlark.functions.model import GRADIENT
 from maskedlark.ledger.budget import TRAINING, TRAINING_COALITION, Account, BudgetEntry, EpsilonPair
-from maskedlark.ledger.errors import USEFUL, BudgetExhausted
-from maskedlark.ledger.wording import at_most, both
+from maskedlark.ledger.errors import BudgetExhausted
+from maskedlark.ledger.wording import USEFUL_EPSILON, at_most, both
 from maskedlark.parameters import randomised
 from maskedlark.parameters.document import Document
 from maskedlark.release import checks
@@ -310,7 +310,7 @@ def _that_fits(
     """The ε that would fit where ε was asked for; where noise was, the number of steps."""
     charge, noise, k = entry.charge, refused.facts()["noise_that_fits"], state.document.k
     assert isinstance(charge, SessionCharge)
-    if refused.facts()["left_epsilon"] < USEFUL:
+    if refused.facts()["left_epsilon"] < USEFUL_EPSILON:
         return ""
     if target.noise is None:
         if noise is None:

@@ -616,6 +616,31 @@ def test_what_was_asked_in_another_order_is_shown_under_its_own_names(world):
     for name in ("purchase", "count"):
         assert [each[name] for each in again] == [each[name] for each in first]
     assert [each["purchase"] for each in first] != [each["count"] for each in first]
+    # By position, too: columns are in the order in which they are asked for now.
+    assert (first.values, again.values) == (("purchase", "count"), ("count", "purchase"))
+    assert [row.numbers for row in again.rows] == [row.numbers[::-1] for row in first.rows]
+    assert world.client.resume(first.request)[0] == first
+
+
+def test_a_pending_query_is_finished_in_the_order_of_whoever_asks_again(world):
+    world.shares([1, 2], [30, 40])
+    world.helpers[1].fail = ["before"] * 3
+    with pytest.raises(HelperAway):
+        world.client.query(["purchase", "count"], "campaign")
+    (pending,) = world.client.pending()
+    again = world.client.query(["count", "purchase"], "campaign")
+    assert again.request == pending.id
+    assert again.values == ("count", "purchase")
+    assert [row.numbers[::-1] for row in again.rows] == [
+        row.numbers for row in world.client.resume(pending.id)[0].rows
+    ]
+
+
+@pytest.mark.parametrize("arguments", [{"values": ["count"], "where": ["campaign"]}, {"values": 3}, {}])
+def test_arguments_that_are_no_query_are_refused_by_name(world, arguments):
+    with pytest.raises(BadArguments):
+        world.client.ask(Sums(), arguments)
+    assert world.client.pending() == []
 
 
 @pytest.mark.filterwarnings("ignore::maskedlark.adserver.errors.AnsweredBefore")

@@ -1,4 +1,5 @@
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -96,6 +97,62 @@ def test_a_dataset_of_which_nothing_is_left_is_not_frozen_and_says_why(world):
         world.client.send("monday")
     assert not world.helpers[0].frozen
     world.client.abort("monday")
+
+
+def side_by_side(world, monkeypatch, chunk):
+    """What the threads of two helpers have read of a chunk, or raised, while one of them reads it."""
+    document = world.client.documents()[0]
+    (dataset,) = world.client.datasets()
+    one = sending.Sending(world.client._datasets, world.client._reports, dataset, document, [])
+    (start, *_) = world.client._datasets.chunks("monday")
+    begun, may_end = threading.Event(), threading.Event()
+
+    def slow(*place):
+        begun.set()
+        may_end.wait(60)
+        return chunk(*place)
+
+    monkeypatch.setattr(world.client._reports, "chunk", slow)
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(one._read_once, 0, start)
+        begun.wait(60)
+        second = threads.submit(one._read_once, 0, start)
+        may_end.set()
+        return one, start, [each.exception() or each.result() for each in (first, second)]
+
+
+def test_a_chunk_is_read_once_for_helpers_that_are_equally_far(world, monkeypatch):
+    read, chunk = [], world.client._reports.chunk
+    _, _, (first, second) = side_by_side(
+        world, monkeypatch, lambda *place: read.append(place) or chunk(*place)
+    )
+    assert len(first) == PARTS
+    assert first == second
+    assert len(read) == 1
+
+
+def test_a_chunk_that_could_not_be_read_for_one_helper_is_read_again_for_the_other(world, monkeypatch):
+    """Each has its own error, or none; and nothing is kept of one that failed."""
+    chunk, errors = world.client._reports.chunk, [OSError("the disk was away")]
+
+    def fails_once(*place):
+        if errors:
+            raise errors.pop()
+        return chunk(*place)
+
+    one, start, (first, second) = side_by_side(world, monkeypatch, fails_once)
+    assert isinstance(first, OSError)
+    assert len(second) == PARTS
+    assert one._read_once(0, start) == second
+
+
+def test_few_chunks_are_kept(world):
+    document, (dataset,) = world.client.documents()[0], world.client.datasets()
+    one = sending.Sending(world.client._datasets, world.client._reports, dataset, document, [])
+    (start, *_) = world.client._datasets.chunks("monday")
+    for number in range(3 * sending.IN_FLIGHT):
+        one._read_once(number, start)
+    assert len(one._read) == 2 * sending.IN_FLIGHT
 
 
 @pytest.mark.parametrize("how", ["before", "after"])

@@ -4,6 +4,7 @@ import pytest
 
 from maskedlark.errors import DecodeError, UnsupportedVersion, WrongLength
 from maskedlark.randomness import FixedRandomness
+from maskedlark.wire import uploads
 from maskedlark.wire.errors import NotAnAnswer, Truncated
 from maskedlark.wire.uploads import (
     Answer,
@@ -126,3 +127,17 @@ def test_answers_come_back_in_order():
 def test_what_is_no_answer_to_one_report_is_refused(body):
     with pytest.raises(NotAnAnswer):
         decode_answers(body, 1)
+
+
+@pytest.mark.parametrize("count", [1, 2, 1000])
+def test_the_answer_to_most_uploads_is_the_one_that_is_made_and_read_the_long_way(count, monkeypatch):
+    answers = (Answer(outcome=Verdict.STORED),) * count
+    body = encode_answers(answers)
+    assert decode_answers(body, count) == answers
+    with pytest.raises(NotAnAnswer):
+        decode_answers(body, count + 1)
+    monkeypatch.setattr(uploads, "_all_stored", lambda _: None)
+    assert decode_answers(body, count) == answers
+    assert uploads.Answers(answers=answers).model_dump_json(exclude_none=True).encode() == body
+    with pytest.raises(NotAnAnswer):
+        decode_answers(body, count + 1)
