@@ -50,6 +50,8 @@ def evaluate(
     options = {"datasets": recipe.datasets, "buckets": buckets, "epsilon": epsilon, "noise": noise}
     with said_if_slow("loading the model, asking the helpers"), Client.from_config(recipe.adserver) as client:
         model, asked = _evaluation(client, recipe, part, recalibrate, options)
+        if recalibrate:
+            _training("recalibrating").check(asked.network, asked.label)
         planned = asked.plan()
         if model.before is not None and not planned.is_answered:
             now = f"{recipe.out} was recalibrated: this asks about it as it is now"

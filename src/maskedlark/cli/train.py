@@ -43,11 +43,18 @@ def train(
         with said_if_slow("loading the model and the rows, planning"):
             training, steppers = _making().training(recipe, client)
             planned, before = str(training.plan()), training.was_charged
+            trial = _making().tried(recipe, training)
+        planned = "\n".join([planned, *trial.lines()])
         if before:
             planned += "\nThis run was begun before, and charged then: it carries on, and costs nothing more"
         if plan:
             remaining, figures = budget.left(client, training.sums.document)
-            fields = {"plan": training.plan().figures(), "was_charged": before, "left": figures}
+            fields = {
+                "plan": training.plan().figures(),
+                "trial": trial.figures(),
+                "was_charged": before,
+                "left": figures,
+            }
             print_result(fields, as_json, f"{planned}\nNow {remaining}. Nothing was spent")
             return
         typer.echo(planned, err=True)  # Before anything is charged.

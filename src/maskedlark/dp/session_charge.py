@@ -213,19 +213,21 @@ def batch_bound(
     return bisect_left(range(draws), 1, key=lambda batches: binom.sf(batches, draws, rate) <= allowed)
 
 
-def batches_reach_k(charge: SessionCharge, records: int, k: int, held_out: float = 0.0) -> bool:
+def batches_reach_k(
+    charge: SessionCharge, records: int, k: int, held_out: float = 0.0, epsilon: float | None = None
+) -> bool:
     """Whether Poisson batches over `records` records are hardly ever below k: else nothing is amplified.
 
     A batch below k gives noise alone. Where one record makes the difference, it decides whether all others
     are in the sum, and cannot hide among them. If that is rare enough, 1/32 of δ pays for it; if not, the
-    session's rate has to be 1.
+    session's rate has to be 1. `epsilon`: the charge's against the ad server, or more, if it is known.
     """
     from scipy.stats import binom  # noqa: PLC0415 - slow to import
 
     if charge.mechanism == "laplace" or charge.rate == 1 or k <= 1:
         return True
     below = charge.steps * float(binom.cdf(k - 1, records, charge.rate * (1 - held_out)))
-    return below <= _rare(charge.delta, adserver_epsilon(charge))
+    return below <= _rare(charge.delta, adserver_epsilon(charge) if epsilon is None else epsilon)
 
 
 def _rare(delta: float, epsilon: float) -> float:

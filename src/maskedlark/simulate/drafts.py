@@ -101,12 +101,11 @@ out = "model.pt"
 
 [optimizer]
 name = "SGD"
-lr = {lr:.2g} # for rows of this length and this much noise
+lr = {lr:.2g} # for rows of this length and this much noise: `--plan` says if another ε or model wants less
 momentum = 0.9
 
-[scheduler] # lr falls to 0, which averages noise out
+[scheduler] # lr falls to 0 over all steps, which averages noise out
 name = "PolynomialLR"
-total_iters = {steps}
 """
 K, MIN_K = 100, 10
 ENOUGH = 1000

@@ -123,9 +123,10 @@ def free_port() -> int:
 
 def is_free(port: int) -> bool:
     """Whether nobody listens on this port."""
+    free = False
     with _unless_in_use(), socket.create_server(("127.0.0.1", port)):
-        return True
-    return False
+        free = True
+    return free
 
 
 @contextmanager

@@ -25,7 +25,7 @@ from maskedlark.functions.gradient import Gradient
 from maskedlark.ledger.budget import BudgetEntry
 from maskedlark.parameters.document import Document
 from maskedlark.release.messages import SessionRequest
-from maskedlark.training import checkpoint, gradient_norms
+from maskedlark.training import checkpoint, gradient_norms, recalibrating
 from maskedlark.training import network as networks
 from maskedlark.training import plan as plans
 from maskedlark.training import precision as precisions
@@ -101,6 +101,7 @@ def begin(
         sum(each.numel() for each in model.parameters() if not each.requires_grad),
         sum(each.shards for each in counts),
         sum(each.stored_bytes.get(tag, 0) for each in counts),
+        recalibrating.are_probabilities(network.losses),
     )
     request = _request(home, document, digests, tag, network, clip, planned)
     body = request.encode() if folder is None else _of_folder(Path(folder), request, state)

@@ -2,6 +2,7 @@
 
 import copy
 import importlib.util
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +12,20 @@ from numpy.typing import NDArray
 from torch import nn
 
 from maskedlark.adserver.client import Client
+from maskedlark.exact.network import FEATURE_EXPONENT
 from maskedlark.features.encoder import Encoder
 from maskedlark.features.table_file import read_table
 from maskedlark.training import network as networks
-from maskedlark.training import predictor
+from maskedlark.training import predictor, trial
 from maskedlark.training.begin import begin
 from maskedlark.training.errors import BadRun, NotAModel
 from maskedlark.training.predictor import Predictor
 from maskedlark.training.recipe import Options, Recipe
 from maskedlark.training.training import Training
+from maskedlark.training.trial import Trial
 
+_TO_THE_END = {"PolynomialLR": "total_iters", "CosineAnnealingLR": "T_max", "OneCycleLR": "total_steps"}
+"""What says at which step a schedule ends: at the last, unless a recipe has it."""
 _SAMPLE = 512
 """The most rows: every step runs them to scale its activations."""
 
@@ -30,11 +35,34 @@ def training(recipe: Recipe, home: Client) -> tuple[Training, list[Any]]:
     made = model(recipe)
     encoder = None if recipe.encoder is None else Encoder.load(recipe.encoder)
     run = begin(home, made, encoder=encoder, sample=_sample(recipe, encoder), **recipe.training)
-    steppers = [_made(torch.optim, "optimizer", torch.optim.Optimizer, recipe.optimizer, made.parameters())]
-    if recipe.scheduler is not None:
-        schedulers = torch.optim.lr_scheduler
-        steppers.append(_made(schedulers, "scheduler", schedulers.LRScheduler, recipe.scheduler, steppers[0]))
+    steppers = _steppers(recipe, made)
     return run.keep(*steppers), steppers
+
+
+def tried(recipe: Recipe, run: Training) -> Trial:
+    """What the recipe's optimiser and scheduler do to noise alone."""
+    rows = None
+    # Of other labels, outputs are no logits.
+    if run.sample is not None and run.planned.recalibrates:
+        rows = torch.from_numpy(run.sample).to(next(run.model.parameters())) / 2**FEATURE_EXPONENT
+    try:
+        return trial.run(run.model, partial(_steppers, recipe), recipe.steps, run.planned.deviation, rows)
+    except (TypeError, RuntimeError) as error:
+        raise BadRun(
+            f"{recipe.optimizer['name']} and its scheduler take no step from a gradient alone, and nobody "
+            f"has a loss: take others ({str(error).splitlines()[0]})"
+        ) from None
+
+
+def _steppers(recipe: Recipe, model: nn.Module) -> list[Any]:
+    optimizers, schedulers = torch.optim, torch.optim.lr_scheduler
+    made = [_made(optimizers, "optimizer", optimizers.Optimizer, recipe.optimizer, model.parameters())]
+    if recipe.scheduler is not None:
+        options = recipe.scheduler
+        if (end := _TO_THE_END.get(options["name"])) is not None:
+            options = {end: recipe.steps, **options}
+        made.append(_made(schedulers, "scheduler", schedulers.LRScheduler, options, made[0]))
+    return made
 
 
 def _sample(recipe: Recipe, encoder: Encoder | None) -> NDArray[np.uint8] | None:

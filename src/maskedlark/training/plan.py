@@ -3,6 +3,7 @@
 import math
 from bisect import bisect_left
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from rich.filesize import decimal
@@ -12,7 +13,12 @@ from maskedlark.adserver.spending import BudgetState
 from maskedlark.core.batches import room
 from maskedlark.dp import calibration, sampling
 from maskedlark.dp.sampling import Sampling
-from maskedlark.dp.session_charge import SessionCharge, adserver_epsilon, coalition_epsilon
+from maskedlark.dp.session_charge import (
+    SessionCharge,
+    adserver_epsilon,
+    batches_reach_k,
+    coalition_epsilon,
+)
 from maskedlark.errors import BadArguments, NoiseTooSmall, NotDeclared
 from maskedlark.functions.model import GRADIENT
 from maskedlark.ledger.budget import TRAINING, TRAINING_COALITION, Account, BudgetEntry, EpsilonPair
@@ -70,6 +76,8 @@ class TrainingPlan:
     """In how many shards a helper has the records."""
     stored_bytes: int = 0
     """What it has of them: a step reads the rows of its batch, of all shards."""
+    recalibrates: bool = True
+    """Whether its labels are all yes or no, so that what clipping does to probabilities can be set right."""
 
     @property
     def noise(self) -> float | None:
@@ -170,10 +178,10 @@ class TrainingPlan:
             f"ψ = {self.bound:g}; at these weights, half of the rows can have gradients of {self.typical:g}"
         )
         if self.bound < self.typical / _SUITS:
-            line += (
-                ": many are cut, and probabilities will be off. Recalibrate (`maskedlark evaluate "
-                f"--recalibrate`), or declare gradient_bound = {self.typical:g}"
-            )
+            remedy = f"declare gradient_bound = {self.typical:g}"
+            if self.recalibrates:
+                remedy = f"recalibrate (`maskedlark evaluate --recalibrate`), or {remedy}"
+            line += f": many are cut, and what it predicts will be off; {remedy}"
         elif self.bound > self.typical * _SUITS:
             line += f": declare gradient_bound = {self.typical:g} for less noise"
         return [line]
@@ -345,8 +353,9 @@ def _check(
     asked = target.epsilon if target.epsilon is not None else math.inf
     if (alone if target.against == "adserver" else together) > asked * (1 + _ROUNDED):
         raise BadArguments(
-            f"batches of {expected_batch(drawn, records):.0f} records may fall below k = {document.k}, so "
-            f"they amplify nothing, and this costs ε = {both(alone, together)}: take a higher rate"
+            f"batches of {expected_batch(drawn, records):.0f} records may fall below k = {document.k}. Such "
+            f"batches hide nobody: this would cost ε = {both(alone, together)}, not {asked:g}. "
+            f"Take {_rate_that_hides(charge, asked, drawn, document, records)}"
         )
     for what, name, figure, most, left in (
         (TRAINING, "adserver", alone, ceilings.adserver.epsilon, room.adserver),
@@ -357,6 +366,16 @@ def _check(
                 f"this costs ε = {both(alone, together)}; {what} is {most:g} in all: take more noise, fewer "
                 f"steps or a lower rate, or ask for epsilon={at_most(left)}, against={name!r}"
             )
+
+
+def _rate_that_hides(
+    charge: SessionCharge, epsilon: float, drawn: Sampling, document: Document, records: int
+) -> str:
+    """The least rate, in thousandths, at which batches hardly ever fall below k."""
+    rates = [place / 1000 for place in range(1, 1000)]
+    reach = partial(batches_reach_k, records=records, k=document.k, held_out=drawn.held_out, epsilon=epsilon)
+    place = bisect_left(rates, 1, key=lambda rate: reach(replace(charge, rate=rate)))
+    return f"sampling_rate = {rates[place]:g} or more" if place < len(rates) else "sampling = 'whole'"
 
 
 def _noise(drawn: Sampling, kind: str, steps: int, delta: float, target: PrivacyTarget) -> float:

@@ -16,6 +16,8 @@ import numpy as np
 import torch
 
 from maskedlark.errors import BadArguments
+from maskedlark.exact.losses import BinaryCrossEntropy, Loss
+from maskedlark.exact.network import Network
 from maskedlark.training import network as networks
 from maskedlark.training.bucket_scores import Floats
 from maskedlark.training.metrics import Binary, LabelMeasures
@@ -27,6 +29,9 @@ _ROUNDS = 50
 _LEAST = 0.05
 """Of a slope: an order that was found wrong is not turned round."""
 _NEAR = 1e-6
+_NO_PROBABILITIES = (
+    "probabilities of binary labels are recalibrated, of a model with loss bce; classes and numbers are not"
+)
 
 
 @dataclass(frozen=True)
@@ -40,10 +45,23 @@ class Recalibration:
         return f"logits times {self.slope:.3g}, {self.intercept:+.3g}"
 
 
+def check(network: Network, label: int | None = None) -> None:
+    """Refuse a model that cannot be recalibrated, on all labels or one: before its evaluation is charged."""
+    losses = network.losses if label is None else [network.losses[label]]
+    if not are_probabilities(losses):
+        raise BadArguments(_NO_PROBABILITIES)
+    _intercept(network)
+
+
+def are_probabilities(losses: Sequence[Loss]) -> bool:
+    """Whether all labels are yes or no, so that recalibration helps."""
+    return all(isinstance(each, BinaryCrossEntropy) for each in losses)
+
+
 def of_labels(labels: Sequence[LabelMeasures]) -> list[Recalibration]:
     """One per label. Refuses what has no probabilities."""
     if not all(isinstance(each, Binary) for each in labels):
-        raise BadArguments("probabilities of binary labels are recalibrated; classes and numbers are not")
+        raise BadArguments(_NO_PROBABILITIES)
     return [of(each) for each in labels if isinstance(each, Binary)]
 
 
@@ -76,17 +94,23 @@ def _square(rows: Floats, weights: Floats | float) -> Floats:
     return np.asarray((rows * np.broadcast_to(weights, (len(rows),))[:, None]).T @ rows)
 
 
+def _intercept(network: Network) -> str:
+    """The name of the last layer's bias."""
+    bias = network.layers[-1].linear.bias
+    if bias is None:
+        raise BadArguments("the last layer has no bias, where an intercept would go: build it with bias=True")
+    return bias
+
+
 def predictor(made: Predictor, by: Sequence[Recalibration]) -> Predictor:
     """A copy whose last layer has every label's slope and intercept."""
     model = copy.deepcopy(made.model)
     first = next(layer for layer in model.modules() if isinstance(layer, torch.nn.Linear))
     network = networks.network(model, networks.losses(made.loss, model), first.in_features)
-    last = network.layers[-1].linear
-    if last.bias is None:
-        raise BadArguments("the last layer has no bias, where an intercept would go: build it with bias=True")
+    last, intercept = network.layers[-1].linear, _intercept(network)
     with torch.no_grad():
         for columns, own in zip(network.columns, by, strict=True):
-            weight, bias = model.get_parameter(last.weight), model.get_parameter(last.bias)
+            weight, bias = model.get_parameter(last.weight), model.get_parameter(intercept)
             (weight.T if last.transposed else weight)[columns].mul_(own.slope)
             bias[columns].mul_(own.slope).add_(own.intercept)
     # A copy too: whoever trains on changes the weights of a run's own model.

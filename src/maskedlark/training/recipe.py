@@ -43,7 +43,9 @@ class Recipe(PartyConfig):
     out: Path = Field(description='where the trained model goes: out = "model.pt"')
     datasets: tuple[str, ...] | None = Field(None, description='datasets by name: datasets = ["2026-11-14"]')
     scheduler: Options | None = Field(
-        None, description='one of torch.optim.lr_scheduler: scheduler = {name = "StepLR", step_size = 100}'
+        None,
+        description="one of torch.optim.lr_scheduler; to the last step if it names no other: "
+        'scheduler = {name = "PolynomialLR"}',
     )
     sampling_rate: float | None = Field(None, description="each record by itself: sampling_rate = 0.02")
     batches: int | None = Field(None, description="all records once in so many steps: batches = 50")

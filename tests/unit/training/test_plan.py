@@ -162,7 +162,11 @@ def test_delta_leaves_room_for_other_sessions_unless_it_is_given():
 
 @pytest.mark.parametrize(
     ("bound", "said"),
-    [(1.0, "probabilities will be off"), (3.0, ""), (10.0, "for less noise")],
+    [
+        (1.0, "off; recalibrate (`maskedlark evaluate --recalibrate`), or "),
+        (3.0, ""),
+        (10.0, "for less noise"),
+    ],
 )
 def test_a_plan_says_how_its_bound_suits_the_rows(bound, said):
     models = [
@@ -183,6 +187,13 @@ def test_a_plan_says_how_its_bound_suits_the_rows(bound, said):
     assert ("declare gradient_bound = 2.6" in line) is bool(said)
     assert said in line
     assert "ψ" not in str(run(at, layer, noise=5.0).plan())
+    # Of numbers and classes nothing is recalibrated: it was advised, charged, and refused.
+    (line,) = [
+        each
+        for each in str(run(at, layer, noise=5.0, sample=rows, loss="mse").plan()).splitlines()
+        if each.startswith("ψ")
+    ]
+    assert "recalibrate" not in line
 
 
 def test_where_labels_were_randomised_nothing_is_charged():
@@ -205,8 +216,25 @@ def test_where_labels_were_randomised_nothing_is_charged():
 
 def test_batches_that_may_fall_below_k_amplify_nothing_and_it_is_said():
     few = SessionCharge("gaussian", 1.0, 1.0, 6, 6, 1e-5)
-    with pytest.raises(BadArguments, match=r"batches of 21 records may fall below k = 20.*a higher rate"):
-        plans._check(few, drawn(rate=0.07), PrivacyTarget(epsilon=2.0), document(), 300, EpsilonPair(4, 40))
+    said = r"batches of 21 records may fall below k = 20\. .* hide nobody: .* cost ε = .*, not 2\. Take "
+    target, room = PrivacyTarget(epsilon=2.0), EpsilonPair(4, 40)
+    with pytest.raises(BadArguments, match=said + r"sampling_rate = 0\.1\d+ or more"):
+        plans._check(few, drawn(rate=0.07), target, document(), 300, room)
+    with pytest.raises(BadArguments, match="Take sampling = 'whole'"):
+        plans._check(few, drawn(rate=0.9), target, document(), 21, room)
+
+
+def test_the_rate_that_is_advised_fits_and_no_lower_one():
+    def charge(rate):
+        target = PrivacyTarget(epsilon=1.0, delta=1e-5)
+        return plans.session_charge(document(), TAG, drawn(rate=rate), 6, target, 1000)
+
+    with pytest.raises(BadArguments, match="sampling_rate") as caught:
+        charge(0.02)
+    (advised,) = re.findall(r"sampling_rate = (\S+) or more", str(caught.value))
+    assert charge(float(advised)).rate == float(advised)
+    with pytest.raises(BadArguments, match="may fall below k"):
+        charge(float(advised) - 0.003)
 
 
 def test_another_encoder_than_is_declared_is_refused_before_anything_is_asked(monkeypatch):
