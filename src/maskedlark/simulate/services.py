@@ -110,10 +110,9 @@ def free_port() -> int:
     """A port that nobody listens on, and that nobody else gets from here before a service does."""
     for _ in range(_TRIES * len(PORTS)):
         port = PORTS[int(SystemRandomness().below(len(PORTS), 1)[0])]
-        with _unless_in_use(), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as given:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as given:
             # Nothing of ours uses UDP: its port of the same number says that this one was given away.
-            given.bind(("127.0.0.1", port))
-            if is_free(port):
+            if _is_done(partial(given.bind, ("127.0.0.1", port))) and is_free(port):
                 _GIVEN.append(given.detach())
                 if len(_GIVEN) > _REMEMBERED:
                     os.close(_GIVEN.popleft())
@@ -123,17 +122,15 @@ def free_port() -> int:
 
 def is_free(port: int) -> bool:
     """Whether nobody listens on this port."""
-    free = False
-    with _unless_in_use(), socket.create_server(("127.0.0.1", port)):
-        free = True
-    return free
+    return _is_done(lambda: socket.create_server(("127.0.0.1", port)).close())
 
 
-@contextmanager
-def _unless_in_use() -> Iterator[None]:
-    """Go on after an address that is in use; of any other error another port is no remedy."""
+def _is_done(binding: Callable[[], object]) -> bool:
+    """Whether an address was not in use. Of any other error another port is no remedy."""
     try:
-        yield
+        binding()
     except OSError as error:
         if error.errno != errno.EADDRINUSE:
             raise
+        return False
+    return True
