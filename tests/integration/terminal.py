@@ -21,7 +21,8 @@ BIN = Path(sys.executable).parent
 ENVIRONMENT = os.environ | {"PATH": f"{BIN}:{os.environ['PATH']}", "COLUMNS": "100", "TERM": "dumb"}
 REMEDIES = (
     r"^OtherSimulation: this simulation runs already: another process, \d+, .*: stop it with `kill \d+`",
-    r"^AskedBefore: .*: --resume [0-9a-f]{32} shows that answer again and costs nothing; --again asks for",
+    r"^AskedBefore: .*: `maskedlark query --config \S+ --resume [0-9a-f]{32}` shows that answer again and "
+    "costs nothing; with --again",
 )
 """What a command that is typed again may say instead of doing it."""
 

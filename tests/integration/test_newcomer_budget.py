@@ -101,7 +101,7 @@ def spent(world):
 def test_two_trainings_of_different_seeds_and_an_evaluation(spent):
     said, evaluated, _, _ = spent
     assert all(each in line for line in said for each in BOTH)
-    assert "7 of 8 is left of a source's budget" in said[0]
+    assert "7 of 8 was left of a source's budget" in said[0]
     assert all("left of a source's budget: ε = " in line for line in (said[2], said[4], evaluated))
     assert "against everybody" in evaluated
 

@@ -164,7 +164,7 @@ def check_measuring(terminal: Terminal) -> None:
     """A question twice: charged once."""
     terminal.query("--explain")
     request = terminal.query().stderr.split()[1]
-    assert f"--resume {request} shows that answer again and costs nothing" in terminal.query(code=1).stderr
+    assert f"--resume {request}` shows that answer again and costs nothing" in terminal.query(code=1).stderr
 
 
 def check_fitting(terminal: Terminal) -> None:

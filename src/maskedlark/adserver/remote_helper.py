@@ -51,6 +51,7 @@ Model = TypeVar("Model", bound=BaseModel)
 _CHUNK = Patience(timeout_s=120.0, within_s=300.0)
 _CHECKS = Patience(MAX_MESSAGE + problem.MAX_PROBLEM, timeout_s=120.0, within_s=300.0)
 _FREEZE = Patience(timeout_s=600.0, within_s=900.0)
+_LOOPBACK = "//127.0.0.1:"
 _RELEASE = Patience(MAX_ANSWER, timeout_s=600.0, within_s=900.0)
 
 
@@ -75,9 +76,10 @@ class Retries:
                 error.args = (f"{helper}: {error}",)  # Name the helper, and keep the error's type and facts.
                 error.is_retried = attempt > 0
                 raise
+        here = "; if `maskedlark simulate` had started it, start that again" if _LOOPBACK in str(away) else ""
         raise HelperAway(
             f"{helper} stays away after {self.attempts} attempts ({away}); what was done stays: "
-            "do the same again later, and it carries on"
+            f"do the same again later, and it carries on{here}"
         )
 
 

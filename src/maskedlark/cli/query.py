@@ -2,7 +2,10 @@
 
 import json
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from shlex import quote
 from typing import Annotated, Any
 
 import typer
@@ -22,6 +25,7 @@ from maskedlark.errors import BadArguments, MaskedLarkError
 from maskedlark.release import messages
 
 app = typer.Typer()
+_COMMAND = "maskedlark query"
 
 
 class AskedBefore(MaskedLarkError):
@@ -60,7 +64,7 @@ def query(
         raise typer.BadParameter("give one of --value, --pending, --resume and --forget")
     by: list[tuple[str, ...]] = [tuple(keys.split(",")) for keys in group_by] if group_by else [()]
     filters = parse_where(where or [])
-    with Client.from_config(config) as client:
+    with _naming(config), Client.from_config(config) as client:
         if pending:
             _list(client.pending(), as_json)
         elif forget is not None:
@@ -70,7 +74,7 @@ def query(
         elif resume is not None:
             with said_if_slow("asking the helpers"):
                 tables = client.resume(resume, confidence)
-            _show(tables, as_json)
+            _show(tables, as_json, config)
         else:
             asked = (value or [], by, filters)
             options: dict[str, Any] = {
@@ -84,7 +88,7 @@ def query(
                 explained = client.explain(*asked, **options)
                 typer.echo(explained.to_json() if as_json else str(explained))
                 if before is not None:
-                    typer.echo(_before(before), err=True)
+                    typer.echo(_named(_before(before), config), err=True)
                 refuse_over_budget(explained.fits or before is not None)
             elif before is not None:
                 raise AskedBefore(_before(before))
@@ -92,21 +96,37 @@ def query(
                 with said_if_slow("asking the helpers"), warnings.catch_warnings():
                     warnings.simplefilter("ignore", AnsweredBefore)  # With --again it is meant.
                     tables = client.query(*asked, **options)
-                _show(tables, as_json)
+                _show(tables, as_json, config)
+
+
+@contextmanager
+def _naming(config: Path) -> Iterator[None]:
+    """Errors with commands that can be typed as they are printed."""
+    try:
+        yield
+    except MaskedLarkError as error:
+        error.args = (_named(str(error), config),)
+        raise
+
+
+def _named(text: str, config: Path) -> str:
+    """The package does not know which file a command is given."""
+    return text.replace(_COMMAND, f"{_COMMAND} --config {quote(str(config))}")
 
 
 def _before(request: StoredRequest) -> str:
     return (
-        f"the same was asked and answered {dates.format_utc(request.asked)} UTC: --resume {request.id} shows "
-        "that answer again and costs nothing; --again asks for another, which is charged"
+        f"the same was asked and answered {dates.format_utc(request.asked)} UTC: `{_COMMAND} --resume "
+        f"{request.id}` shows that answer again and costs nothing; with --again another is asked for, and "
+        "charged"
     )
 
 
-def _show(tables: Sequence[Table], as_json: bool) -> None:
+def _show(tables: Sequence[Table], as_json: bool, config: Path) -> None:
     # First, and separately: the id of a paid query must not be lost if the table cannot be written.
     typer.echo(f"request {tables[0].request}", err=True)
     fields = {"tables": [json.loads(table.to_json()) for table in tables]}
-    print_result(fields, as_json, "\n\n".join(map(str, tables)))
+    print_result(fields, as_json, _named("\n\n".join(map(str, tables)), config))
 
 
 def _list(pending: Sequence[StoredRequest], as_json: bool) -> None:

@@ -17,7 +17,10 @@ from maskedlark.features.kinds import ON, Fitted, Kind, Rows
 
 LARGEST = 1e300
 """Beyond it a range's width could be infinite."""
-NOT_A_NUMBER = "not a number; clean it, or declare the column as OneHot() or Hashed(m)"
+NOT_A_NUMBER = (
+    "not a number; clean it, or take the column as categories or hashed: OneHot() or Hashed(m), and in a "
+    "terminal --kind NAME=categories or NAME=hashed:32"
+)
 
 
 @dataclass(frozen=True)

@@ -83,7 +83,10 @@ class Balance(Settings):
     def __str__(self) -> str:
         spent = both(self.spent_epsilon, self.spent_coalition_epsilon)
         budget = f"{self.left_epsilon:.4g} of {self.spent_epsilon + self.left_epsilon:.6g}"
-        return f"A source has cost ε = {spent} (δ = {self.spent_delta:g}); {budget} is left of {BUDGET}"
+        # As it was then: who shows a stored answer again may have spent more since.
+        return (
+            f"With it a source had cost ε = {spent} (δ = {self.spent_delta:g}); {budget} was left of {BUDGET}"
+        )
 
     @classmethod
     def of(cls, cost: Cost) -> "Balance":

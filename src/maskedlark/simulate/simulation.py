@@ -13,6 +13,7 @@ import json
 import operator
 import sys
 import tempfile
+import tomllib
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
@@ -249,11 +250,21 @@ def _same(place: Path, now: Mapping[str, object]) -> None:
     except (TypeError, ValueError):
         raise OtherSimulation(f"{path} is damaged: give another folder") from None
     if before != now:
-        what = next(name for name in now if before.get(name) != now[name])
+        what = _WHAT[next(name for name in now if before.get(name) != now[name])]
+        if what == _WHAT["settings"]:
+            what += f" ({', '.join(_differing(str(before.get('settings')), str(now['settings'])))})"
         raise OtherSimulation(
-            f"{place} holds another simulation: its {_WHAT[what]} differ. Start it as it was, or give "
-            "another folder"
+            f"{place} holds another simulation: its {what} differ. Start it as it was, or give another folder"
         )
+
+
+def _differing(before: str, now: str) -> list[str]:
+    """The names of settings that are not the same in two TOMLs."""
+    try:
+        was, is_ = tomllib.loads(before), tomllib.loads(now)
+    except tomllib.TOMLDecodeError:
+        return ["all"]
+    return [name for name in {**was, **is_} if was.get(name) != is_.get(name)]
 
 
 _WHAT = {"users": "table or columns", "helpers": "number of helpers", "settings": "settings"}

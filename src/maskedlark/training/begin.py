@@ -187,6 +187,18 @@ def _check_finite(model: nn.Module) -> None:
             raise WeightsDoNotFit(f"{name} holds what is no number: rescale the model, or make it anew")
 
 
+_SETTINGS = {
+    "datasets": "datasets",
+    "tag": "tag",
+    "arguments": "model, loss or ψ",
+    "noise": "epsilon or noise",
+    "sampling": "sampling",
+    "steps": "steps",
+    "delta": "delta",
+}
+"""What a request says of a run, in a recipe's words."""
+
+
 def _of_folder(folder: Path, request: SessionRequest, state: BudgetState) -> bytes:
     """The request stored in the folder, which must equal this one except for id and slots; else this one.
 
@@ -206,8 +218,9 @@ def _of_folder(folder: Path, request: SessionRequest, state: BudgetState) -> byt
     if kept.model_copy(update={"id": asked.id, "slots": asked.slots}) != asked:
         if not (state.is_opened(kept.id) or checkpoint.is_begun(folder)):
             return request.encode()
+        differ = [words for name, words in _SETTINGS.items() if getattr(kept, name) != getattr(asked, name)]
         raise OtherRun(
-            f"{folder} holds a run with other settings or data: give another folder, or the settings it "
-            "was begun with"
+            f"{folder} holds a run with other settings or data ({', '.join(differ)}): give another folder "
+            "and out, or the settings it was begun with"
         )
     return body

@@ -108,6 +108,8 @@ class Serving(PartyConfig):
 
 
 Form = TypeVar("Form", bound=PartyConfig)
+_ANOTHER_KIND = 3
+"""So many unknown keys, and no more that are known, are no typing mistakes."""
 
 
 def read(path: Path, form: type[Form]) -> Form:
@@ -125,6 +127,12 @@ def read(path: Path, form: type[Form]) -> Form:
         return form.model_validate_json(json.dumps(table)).beside(path.parent.absolute())
     except ValidationError as error:
         faults = error.errors(include_url=False, include_context=False, include_input=False)
+        unknown = table.keys() - form.model_fields.keys()
+        if len(unknown) >= max(_ANOTHER_KIND, len(table.keys() - unknown)):
+            raise BadConfig(
+                f"{path} is another kind of file: of {', '.join(sorted(unknown))} nothing is known here; there "
+                f"are {', '.join(form.model_fields)}"
+            ) from None
         raise BadConfig(f"{path}: {'; '.join(_fault(form, each) for each in faults)}") from None
     except TypeError:
         raise BadConfig(f"{path}: a date or time has no place here") from None

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from maskedlark.adserver.errors import HelperAway
+from maskedlark.adserver.remote_helper import Retries
 from maskedlark.clock import FixedClock
 from maskedlark.errors import MaskedLarkError
 from maskedlark.ledger.errors import BadReceipt, BudgetExhausted, NoSuchSession, SlotTaken
@@ -28,6 +29,7 @@ budget = {{epsilon = {AFFORDED + 0.5}, delta = 0.0}}
 values = {{visit = [0, 1]}}
 mechanisms.sums = {{kind = "laplace", noise_floor = 0.5}}
 """
+from maskedlark.web.errors import ServiceAway
 
 
 @pytest.fixture(params=[2, 3])
@@ -275,3 +277,15 @@ def test_a_refusal_of_another_helper_says_what_the_first_has_charged(three, monk
     with pytest.raises(NoSuchSession):
         training.close()
     assert sessions(three, ClosedReceipt) == [1, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("address", "here"), [("http://127.0.0.1:15001", True), ("https://helper.example", False)]
+)
+def test_a_helper_of_a_simulation_that_has_ended_is_said_to_be_one(address, here):
+    def ask():
+        raise ServiceAway(f"{address}/v2/x cannot be reached (ConnectError); try again")
+
+    with pytest.raises(HelperAway) as caught:
+        Retries(2, sleep=lambda _: None)("helper-0", ask)
+    assert ("if `maskedlark simulate` had started it, start that again" in str(caught.value)) is here

@@ -102,8 +102,10 @@ def test_a_table_reads_as_a_table(spring):
     assert len(lines[1]) == len(lines[2]) == len(lines[0])
     assert "fewer than k = 50 records are not shown" in lines[3]
     assert "2 helpers added laplace noise of 4 times" in lines[4]
-    assert lines[5].startswith("This cost ε = 0.5 against everybody. A source has cost ε = 1.75 against ")
-    assert lines[5].endswith("(δ = 1e-06); 6.25 of 8 is left of a source's budget.")
+    assert lines[5].startswith(
+        "This cost ε = 0.5 against everybody. With it a source had cost ε = 1.75 against "
+    )
+    assert lines[5].endswith("(δ = 1e-06); 6.25 of 8 was left of a source's budget.")
 
 
 def test_a_notebook_shows_the_same_and_no_markup_of_others(spring):

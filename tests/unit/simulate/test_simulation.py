@@ -1,9 +1,12 @@
 """What a simulation refuses before it starts anything. The rest is in tests/integration."""
 
+import json
+
 import pytest
 
 from maskedlark import simulate
 from maskedlark.errors import InvalidDocument, NotDeclared
+from maskedlark.simulate import simulation
 from maskedlark.simulate.errors import BadSimulation, OtherSimulation
 from maskedlark.simulate.forked import ForkServer
 
@@ -85,3 +88,14 @@ def test_where_nobody_listens_what_became_a_feature_is_printed(tmp_path, capsys)
     lines = capsys.readouterr().err.splitlines()
     assert "  age      number from 20 to 30      1" in lines
     assert "  seen     no feature: dates" in lines
+
+
+def test_settings_that_differ_from_a_folders_are_named(tmp_path):
+    (tmp_path / "simulation.json").write_text(
+        json.dumps({"users": "1", "helpers": 2, "settings": 'k = 100\nkeys = ["a"]\nfake_rate = 0.2'})
+    )
+    now = {"users": "1", "helpers": 2, "settings": 'k = 50\nkeys = ["a"]\nchecks = true\nfake_rate = 0.2'}
+    with pytest.raises(OtherSimulation, match=r"its settings \(k, checks\) differ\. Start it as it was"):
+        simulation._same(tmp_path, now)
+    with pytest.raises(OtherSimulation, match=r"its number of helpers differ"):
+        simulation._same(tmp_path, {**now, "helpers": 3})

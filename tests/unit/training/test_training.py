@@ -216,7 +216,7 @@ def test_a_run_that_is_over_is_not_run_again(tmp_path):
 def test_a_folder_is_one_run(tmp_path):
     net = model()
     fit(run(home(document()), net, folder=tmp_path), AdaBound(net.parameters()))
-    with pytest.raises(OtherRun, match="other settings or data: give another folder"):
+    with pytest.raises(OtherRun, match=r"other settings or data \(steps\): give another folder"):
         run(home(document()), model(), folder=tmp_path, steps=7)
     with pytest.raises(OtherRun, match="kept now are Sequential, Adam: keep the same"):
         list(run(home(document()), model(), folder=tmp_path).keep(torch.optim.Adam(model().parameters())))

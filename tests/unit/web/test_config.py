@@ -60,6 +60,15 @@ def test_all_that_is_wrong_is_said_at_once(tmp_path):
         read(tmp_path, "colour = 1")
 
 
+def test_another_kind_of_file_is_said_to_be_one_in_a_line(tmp_path):
+    """A recipe where the ad server's own settings belong: every key was named with all that there are."""
+    said = "another kind of file: of loss, out, steps nothing is known here; there are file, database, names"
+    with pytest.raises(BadConfig, match=said):
+        read(tmp_path, 'file = "a"\nsteps = 3\nloss = "bce"\nout = "model.pt"')
+    with pytest.raises(BadConfig, match=r"databas is not known; .*; name is not known; "):
+        read(tmp_path, 'file = "a"\ndatabas = "b"\nname = "c"')
+
+
 def test_a_file_that_is_none(tmp_path):
     with pytest.raises(BadConfig, match=r"party.toml cannot be read: No such file"):
         config.read(tmp_path / "party.toml", Party)
