@@ -130,8 +130,8 @@ def read(path: Path, form: type[Form]) -> Form:
         unknown = table.keys() - form.model_fields.keys()
         if len(unknown) >= max(_ANOTHER_KIND, len(table.keys() - unknown)):
             raise BadConfig(
-                f"{path} is another kind of file: of {', '.join(sorted(unknown))} nothing is known here; there "
-                f"are {', '.join(form.model_fields)}"
+                f"{path} is another kind of file: of {', '.join(sorted(unknown))} nothing is known here; "
+                f"there are {', '.join(form.model_fields)}"
             ) from None
         raise BadConfig(f"{path}: {'; '.join(_fault(form, each) for each in faults)}") from None
     except TypeError:

@@ -16,6 +16,7 @@ from maskedlark.ledger.errors import BadReceipt, BudgetExhausted, NoSuchSession,
 from maskedlark.ledger.receipt import ClosedReceipt, OpenedReceipt, ReleaseReceipt
 from maskedlark.randomness import SystemRandomness
 from maskedlark.release.messages import Request
+from maskedlark.web.errors import ServiceAway
 from maskedlark.workflow import Workflow
 from tests.unit.training.cases import HIGH, document, home, model, run
 
@@ -29,7 +30,6 @@ budget = {{epsilon = {AFFORDED + 0.5}, delta = 0.0}}
 values = {{visit = [0, 1]}}
 mechanisms.sums = {{kind = "laplace", noise_floor = 0.5}}
 """
-from maskedlark.web.errors import ServiceAway
 
 
 @pytest.fixture(params=[2, 3])
