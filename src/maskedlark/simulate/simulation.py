@@ -126,7 +126,8 @@ def start(
     by default it follows from the length of the rows, without labels. `centre` drafts a model whose first
     layer centres them: less noise relative to them, and more to send. With a folder used before it resumes,
     and nothing is reported twice. What became a feature, and how, and what was left out, is printed on
-    standard error, or given to `say` line by line.
+    standard error, or given to `say` line by line. In a script, more `processes` than one need Python's usual
+    `if __name__ == "__main__":`.
     """
     wanted = ColumnRoles(
         tuple([keys] if isinstance(keys, str) else keys),
