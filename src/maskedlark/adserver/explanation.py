@@ -11,7 +11,7 @@ from maskedlark.adserver.queries import QuerySpec
 from maskedlark.dp import intervals
 from maskedlark.dp.mechanisms import Kind
 from maskedlark.ledger.budget import BUDGET, TRAINING, TRAINING_COALITION
-from maskedlark.ledger.wording import USEFUL_EPSILON, at_most, both
+from maskedlark.ledger.wording import AT_FLOOR, USEFUL_EPSILON, at_most, both
 from maskedlark.parameters.document import Document
 from maskedlark.release.messages import Explanation
 
@@ -64,6 +64,8 @@ class Explained:
     """What it reads of them."""
     exceeded: Exceeded | None = None
     """Of several ceilings, the one of which the least is left; None if it fits, or costs without bound."""
+    is_at_floor: bool = False
+    """Whether an ε was asked for that would allow no less noise than is declared."""
 
     @property
     def fits(self) -> bool:
@@ -78,6 +80,8 @@ class Explained:
         charged = "infinite against everybody"
         if self.charged_epsilon is not None and self.charged_coalition_epsilon is not None:
             charged = both(self.charged_epsilon, self.charged_coalition_epsilon)
+        if self.is_at_floor:
+            charged += f" ({AT_FLOOR})"
         if not self.fits:
             return f"ε = {charged}, which is more than is left{self._what_fits}"
         training = ""
@@ -153,6 +157,7 @@ def explained(spec: QuerySpec, noise: float, confidence: float, said: Sequence[E
         max(each.shards for each in said),
         max(each.stored_bytes for each in said),
         min(_exceeded(spec.document, said), key=lambda each: each.left_epsilon, default=None),
+        spec.epsilon is not None and noise == spec.mechanism.noise_floor,
     )
 
 

@@ -4,6 +4,7 @@ from decimal import ROUND_DOWN, Decimal
 
 USEFUL_EPSILON = 0.001
 """At less, noise hides all there is, and nobody is advised to ask for it."""
+AT_FLOOR = "noise is at its declared floor: no larger ε is possible"
 _DIGITS = 3
 
 

@@ -101,6 +101,7 @@ def begin(
         sum(each.numel() for each in model.parameters() if not each.requires_grad),
         sum(each.shards for each in counts),
         sum(each.stored_bytes.get(tag, 0) for each in counts),
+        epsilon is not None and noise == document.mechanism(Gradient.name).noise_floor,
         recalibrating.are_probabilities(network.losses),
     )
     request = _request(home, document, digests, tag, network, clip, planned)

@@ -23,7 +23,7 @@ from maskedlark.errors import BadArguments, NoiseTooSmall, NotDeclared
 from maskedlark.functions.model import GRADIENT
 from maskedlark.ledger.budget import TRAINING, TRAINING_COALITION, Account, BudgetEntry, EpsilonPair
 from maskedlark.ledger.errors import BudgetExhausted
-from maskedlark.ledger.wording import USEFUL_EPSILON, at_most, both
+from maskedlark.ledger.wording import AT_FLOOR, USEFUL_EPSILON, at_most, both
 from maskedlark.parameters import randomised
 from maskedlark.parameters.document import Document
 from maskedlark.release import checks
@@ -76,6 +76,8 @@ class TrainingPlan:
     """In how many shards a helper has the records."""
     stored_bytes: int = 0
     """What it has of them: a step reads the rows of its batch, of all shards."""
+    is_at_floor: bool = False
+    """Whether an ε was asked for that would allow no less noise than is declared."""
     recalibrates: bool = True
     """Whether its labels are all yes or no, so that what clipping does to probabilities can be set right."""
 
@@ -190,7 +192,8 @@ class TrainingPlan:
         if self.session_charge is None:
             return ["labels were randomised in the browser: no noise is added, and nothing is charged"]
         return [
-            f"ε = {both(self.epsilon, self.coalition_epsilon)}; δ = {self.session_charge.delta:.3g}",
+            f"ε = {both(self.epsilon, self.coalition_epsilon)}; δ = {self.session_charge.delta:.3g}"
+            + (f"; {AT_FLOOR}" if self.is_at_floor else ""),
             f"noise {self.session_charge.noise:g} times the sensitivity at each of {self.helpers} helpers: "
             f"{self.deviation:.3g} on every number of a mean gradient, which is at most {self.bound:g} long; "
             f"signal to noise at most {self.signal:.3g} per step",

@@ -179,6 +179,16 @@ def test_explaining_asks_nothing(measured):
     assert not measured.helpers[0].received
 
 
+def test_an_epsilon_that_is_larger_than_the_noise_allows_is_said_to_be(measured):
+    options = ("query", "--group-by", "campaign", "--value", "purchase", "--explain", "--epsilon")
+    said = "(noise is at its declared floor: no larger ε is possible)"
+    assert (
+        f"It would cost ε = 1 against the ad server and against it with all helpers but one {said}; it"
+        in (run(*options, "6").stdout)
+    )
+    assert said not in run(*options, "0.5").stdout
+
+
 def test_what_would_be_refused_exits_as_the_question_would_and_says_what_fits(measured):
     values = ["--value", "purchase", "--value", "visit", "--value", "count"]
     groupings = ["--group-by", "campaign", "--group-by", "place", "--group-by", "campaign,place"]

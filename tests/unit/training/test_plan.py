@@ -142,6 +142,9 @@ def test_less_noise_than_the_floor_is_refused_and_never_calibrated_to():
     plan = run(home(document(mechanisms=floor)), model(), epsilon=50.0, batches=2).plan()
     assert plan.noise == 3.0
     assert plan.epsilon < 50.0
+    said = "noise is at its declared floor: no larger ε is possible"
+    assert said in str(plan)
+    assert said not in str(run(home(document(mechanisms=floor)), model(), epsilon=1.0, batches=2).plan())
 
 
 def test_a_partition_is_charged_by_epochs_and_expected_batches_leave_out_what_is_held_out():
