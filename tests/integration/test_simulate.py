@@ -108,7 +108,7 @@ def verified(simulation, steps):
     done = RUN(cli.app, ["receipts", "verify", "ads.example", *reach, *keys])
     lines = done.stdout.splitlines()
     assert lines[0].endswith("2 datasets frozen, 4 queries answered, 1 training session opened")
-    assert f"of ConversionModel: {steps} steps, open" in lines[1]
+    assert f"of ConversionModel: {steps} steps, charged in full" in lines[1]
     assert lines[2].endswith("if all helpers but one joined the ad server")
 
 

@@ -212,7 +212,7 @@ def _lines(fields: dict[str, Any]) -> Iterator[str]:
     if lost := fields["receipts_lost"]:
         yield f"{lost} receipts were lost, as the helper says: what they cost is not in the sums"
     for each in sessions:
-        used = "open" if each["used"] is None else f"closed after {each['used']}"
+        used = "charged in full" if each["used"] is None else f"closed after {each['used']}"
         figures = both(each["charged_epsilon"], each["charged_coalition_epsilon"])
         charged = f"it was charged ε = {figures} when it was opened"
         yield f"session {each['request'][:8]}… of {each['tag']}: {each['steps']} steps, {used}; {charged}"
