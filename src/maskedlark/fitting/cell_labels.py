@@ -218,8 +218,7 @@ class CellLabels(ClassifierMixin, Released):  # type: ignore[misc]
 
     def fit(self, X: Any, y: None = None) -> Self:  # noqa: ANN401, N803
         """Ask helpers once, and label the rows. The same rows and settings again cost nothing."""
-        if y is not None:
-            raise BadArguments("there is no y: labels stay with the helpers; call fit(X)")
+        self._refuse_to_fit(y)
         asked = self._request(X)
         asked.arguments  # noqa: B018 - refuses what cannot be asked, before the graph takes its time
         # The graph before the charge: what fails for lack of memory fails here.

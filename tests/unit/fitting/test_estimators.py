@@ -6,6 +6,7 @@ import pytest
 from sklearn.base import clone, is_classifier, is_regressor
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.metrics import log_loss
+from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.validation import check_is_fitted
@@ -157,6 +158,28 @@ def test_it_has_scikit_learns_manners():
         assert charges(way) == 0
         line = Pipeline([("model", model)]).fit(features)
         assert line.predict_proba(features).shape == (len(features), 2)
+
+
+def test_cross_validation_is_refused_before_a_fold_is_charged():
+    way, features, truth = cases.filled(count=500)
+    with way:
+        for model in (
+            LogisticRegression(way, cases.TAG, epsilon=0.5),
+            LinearRegression(way, cases.TAG, epsilon=0.5),
+            Pipeline([("model", LogisticRegression(way, cases.TAG, epsilon=0.5))]),
+        ):
+            assert not hasattr(model, "score")
+            with pytest.raises(TypeError, match="should have a 'score' method"):
+                cross_val_score(model, features)
+            with pytest.raises(TypeError, match="should have a 'score' method"):
+                GridSearchCV(model, {}).fit(features)
+            with pytest.raises(ValueError, match="a release per fold"):
+                cross_val_score(model, features, scoring="roc_auc")
+            with pytest.raises(ValueError, match="there is no y"):
+                cross_val_score(model, features, truth, scoring="roc_auc")
+            with pytest.raises(ValueError, match="a release per fold"):
+                GridSearchCV(model, {}, scoring=lambda *_: 1.0).fit(features)
+        assert charges(way) == 0
 
 
 def frame(features):
