@@ -56,7 +56,7 @@ def evaluate(
             typer.echo(f"{now}; --recalibrate asks about it as it was, as before", err=True)
         if plan:
             print_result({"plan": planned.figures()}, as_json, f"{planned}. Nothing was spent")
-            refuse_over_budget(planned.fits or planned.is_answered)
+            refuse_over_budget(planned.fits)
             return
         before = asked.is_answered()
         if not before:

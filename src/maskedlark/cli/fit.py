@@ -66,7 +66,7 @@ def fit(
         if explain:
             plan = model.plan(table)
             print_result({"plan": plan.figures()}, as_json, str(plan))
-            refuse_over_budget(plan.fits or plan.is_answered)
+            refuse_over_budget(plan.fits)
             return
         first = client.frozen_to_train(recipe.datasets)[0].helpers[0].name
         before = client.receipts(first)

@@ -31,6 +31,7 @@ from maskedlark.fitting import maps, moments_request, options, soft_labels
 from maskedlark.fitting.clusters import Clusters, Points, Space
 from maskedlark.fitting.estimators import Released
 from maskedlark.fitting.maps import Bytes, Map
+from maskedlark.fitting.plan import ANSWERED
 from maskedlark.fitting.soft_labels import Counts, Graph, LabelError, Soft
 from maskedlark.functions import model as described
 from maskedlark.functions import weights
@@ -165,11 +166,12 @@ class CellPlan(PlannedRelease):
 
     def __str__(self) -> str:
         paid = self.explained
+        cost = ANSWERED if self.is_answered else paid.cost
         return (
             f"labels counted in {self.cells:,} cells of {self.size:,.0f} records on average; "
             f"{self.records:,} records, of which {self.real_records:,.0f} are expected to be real; "
             f"{self.rows:,} rows here\n"
-            f"{paid.cost}\n"
+            f"{cost}\n"
             f"{paid.kind} noise of {paid.helpers} helpers: a count is off by {self.deviation:.3g}, a label's "
             f"share in a cell by {self.deviation / self.size:.2g} (standard errors). Nothing was spent"
         )
@@ -211,10 +213,13 @@ class CellLabels(ClassifierMixin, Released):  # type: ignore[misc]
     def plan(self, X: Any) -> CellPlan:  # noqa: ANN401, N803 - a table
         """What `fit` would cost, and in how many cells it counts. Spends nothing."""
         asked = self._request(X)
-        price = self.client.price(Cells(), asked.arguments, self.datasets, self.noise, self.epsilon)
+        question = Cells(), asked.arguments, self.datasets, self.noise, self.epsilon
+        price, is_answered = self.client.price(*question, reuse=True), self.client.is_answered(*question)
         cells, real = asked.clusters.count, asked.real_records
         deviation = asked.deviation(price.noise)
-        return CellPlan(price, cells, real / cells, deviation, len(asked.rows), asked.records, real)
+        return CellPlan(
+            price, is_answered, cells, real / cells, deviation, len(asked.rows), asked.records, real
+        )
 
     def fit(self, X: Any, y: None = None) -> Self:  # noqa: ANN401, N803
         """Ask helpers once, and label the rows. The same rows and settings again cost nothing."""

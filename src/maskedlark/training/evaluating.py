@@ -181,7 +181,7 @@ class Evaluation:
 
     def plan(self) -> EvaluationPlan:
         """What it would cost, and the error bars that it would have. Spends nothing."""
-        price = self.client.price(*self._asked)
+        price = self.client.price(*self._asked, reuse=True)
         expected = [
             None if table.outputs is None else table.expected(self.deviation(table, price.noise))
             for table in self.tables
@@ -190,8 +190,8 @@ class Evaluation:
         counts = tuple(table.described.cells.partition().count for table in self.tables)
         rows = None if self.rows is None else len(self.rows)
         return EvaluationPlan(
-            price, self.part, counts, deviations, tuple(expected), rows, self.records, self.real_records,
-            self.is_answered(),
+            price, self.is_answered(), self.part, counts, deviations, tuple(expected), rows, self.records,
+            self.real_records,
         )  # fmt: skip
 
     def is_answered(self) -> bool:

@@ -29,8 +29,6 @@ class EvaluationPlan(PlannedRelease):
     rows: int | None
     records: int
     real_records: float
-    is_answered: bool = False
-    """Whether the very same was answered before, so that asking costs nothing."""
 
     @property
     def is_hopeless(self) -> bool:

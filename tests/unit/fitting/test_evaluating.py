@@ -66,6 +66,12 @@ def test_a_plan_says_what_it_costs_and_its_error_bars_and_spends_nothing():
     assert again.is_answered()
     assert np.array_equal(again.ask().labels[0].counts, found.labels[0].counts)
     assert charges(client) == before + 1
+    # Of what was answered the plan has the same noise, also when the same ε would now take another.
+    evaluate(client, model, rows, noise=0.1)
+    shown = evaluation(client, model, rows).plan()
+    assert shown.explained.noise == plan.explained.noise == found.answered.noise
+    assert shown.figures()["expected"] == plan.figures()["expected"]
+    assert (shown.epsilon, shown.fits, shown.is_answered) == (0, True, True)
     blind = evaluation(client, model).plan()
     assert "no error bars beforehand" in str(blind)
     assert blind.figures()["expected"] == [None]
