@@ -11,6 +11,7 @@ With `people`, the ad server's own rows, buckets are quantiles of their scores, 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -64,6 +65,7 @@ class Evaluated:
 
         It is post-processing of what was released: it costs nothing and asks nobody.
         """
+        _check_trained(model)
         predictor = model.predictor() if isinstance(model, Training) else model
         return recalibrating.predictor(predictor, recalibrating.of_labels(self.labels))
 
@@ -247,6 +249,21 @@ def evaluation_query(
     return Evaluation(client, asked.tag, network, sent, rows, buckets, part, share, datasets, noise, epsilon)
 
 
+def _check_trained(model: object) -> None:
+    """Refuse a path, and a model that was fitted: `fitting` is above this package."""
+    if isinstance(model, Training | Predictor):
+        return
+    if isinstance(model, str | Path):
+        raise BadArguments(
+            f"{str(model)!r} is a path: give what `maskedlark.training.load(path, module)` returns, or of a "
+            "fit `maskedlark.fitting.load(path)`, with `maskedlark.fitting.evaluate`"
+        )
+    raise BadArguments(
+        f"a {type(model).__name__} is no run, no saved model and no torch module: of a fit, "
+        "`maskedlark.fitting.evaluation`, `evaluate` and `recalibrated` take it"
+    )
+
+
 def _asked(
     model: Training | Predictor | nn.Module, loss: str | Sequence[str] | None, tag: str | None
 ) -> tuple[Predictor, float, NDArray[np.uint8] | None]:
@@ -255,6 +272,7 @@ def _asked(
         if loss is None or tag is None:
             raise BadArguments("a bare module does not say what it was trained for: give loss and tag")
         return Predictor(model, loss, tag), 0.0, None
+    _check_trained(model)
     asked = Predictor(model.model, loss or model.loss, tag or model.tag, model.encoder)
     if isinstance(model, Training):
         return asked, model.planned.sampling.held_out, model.sample
