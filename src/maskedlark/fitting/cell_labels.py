@@ -27,7 +27,7 @@ from maskedlark.dp import intervals
 from maskedlark.errors import BadArguments
 from maskedlark.exact.cells import Largest
 from maskedlark.features.encoder import Encoder
-from maskedlark.fitting import maps, moments_request, options, soft_labels
+from maskedlark.fitting import maps, mismatch, moments_request, options, soft_labels
 from maskedlark.fitting.clusters import Clusters, Points, Space
 from maskedlark.fitting.estimators import Released
 from maskedlark.fitting.maps import Bytes, Map
@@ -167,13 +167,15 @@ class CellPlan(PlannedRelease):
     def __str__(self) -> str:
         paid = self.explained
         cost = ANSWERED if self.is_answered else paid.cost
+        differ = mismatch.differ(self.rows, self.real_records)
+        said = f"\n{mismatch.said(self.rows, self.records, self.real_records)}" if differ else ""
         return (
             f"labels counted in {self.cells:,} cells of {self.size:,.0f} records on average; "
             f"{self.records:,} records, of which {self.real_records:,.0f} are expected to be real; "
             f"{self.rows:,} rows here\n"
             f"{cost}\n"
             f"{paid.kind} noise of {paid.helpers} helpers: a count is off by {self.deviation:.3g}, a label's "
-            f"share in a cell by {self.deviation / self.size:.2g} (standard errors). Nothing was spent"
+            f"share in a cell by {self.deviation / self.size:.2g} (standard errors). Nothing was spent{said}"
         )
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from maskedlark.fitting import mismatch
 from maskedlark.fitting.moments_request import FRACTION, MAX_COEFFICIENTS, MomentsRequest
 from maskedlark.training.plan import HOPELESS
 from maskedlark.training.planned_release import PlannedRelease
@@ -76,6 +77,7 @@ class FitPlan(PlannedRelease):
             "rows": self.rows,
             "records": self.records,
             "real_records": self.real_records,
+            "rows_differ": mismatch.differ(self.rows, self.real_records),
             "has_intervals": self.has_intervals,
             "is_answered": self.is_answered,
         }
@@ -107,6 +109,8 @@ class FitPlan(PlannedRelease):
         lines.append(f"standard error of a coefficient {self.coefficient_error:.3g}. Nothing was spent")
         if not self.has_intervals:
             lines.append(f"Over {MAX_COEFFICIENTS:,} coefficients: they will have no intervals")
+        if mismatch.differ(self.rows, self.real_records):
+            lines.append(mismatch.said(self.rows, self.records, self.real_records))
         if self.is_hopeless:
             lines.append(HOPELESS)
         if self.is_answered:

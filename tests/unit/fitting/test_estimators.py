@@ -27,6 +27,7 @@ from maskedlark.training.errors import RowsDoNotFit
 from tests.unit.fitting import cases
 from tests.unit.fitting.charged import charges
 
+CELLS = 'mechanisms.cells = {kind = "laplace", noise_floor = 0.1}'
 ESTIMATORS = {
     "logistic": LogisticRegression,
     "softmax": LogisticRegression,
@@ -120,8 +121,7 @@ def test_a_kill_costs_one_charge(monkeypatch, where):
 
 
 def test_a_fit_that_failed_after_its_release_is_no_fit(monkeypatch):
-    cells = 'mechanisms.cells = {kind = "laplace", noise_floor = 0.1}'
-    way, features, _ = cases.filled(more=cells, count=500)
+    way, features, _ = cases.filled(more=CELLS, count=500)
 
     def fail(*_):
         raise MemoryError
@@ -221,7 +221,7 @@ def test_missing_values_are_what_browsers_sent_or_refused():
     people.loc[::7, "age"] = np.nan
     encoder = Encoder.fit(people, {name: Scaled(low=0, high=25.5) for name in people.columns})
     assert len(encoder) == 5, "with a byte for missing ages"
-    with cases.workflow(more='mechanisms.cells = {kind = "laplace", noise_floor = 0.1}') as way:
+    with cases.workflow(more=CELLS) as way:
         sent = encoder.encode(people)
         way.make_training_dataset("first", cases.TAG, sent, [cases.labels(features)], decoded=True)
         model = LogisticRegression(way, cases.TAG, noise=0.1, encoder=encoder, map="columns").fit(people)
@@ -246,9 +246,14 @@ def test_missing_values_are_what_browsers_sent_or_refused():
 
 
 def test_rows_that_differ_much_in_number_are_said_and_warned_of():
-    way, features, _ = cases.filled()
+    way, features, _ = cases.filled(more=CELLS)
     with way:
         model = LogisticRegression(way, cases.TAG, noise=0.1, map="columns")
+        plan = model.plan(features[:2000])
+        assert "\n2,000 rows here, 3,000 records at the helpers" in str(plan)
+        assert plan.figures()["rows_differ"]
+        assert "this table lacks about 1,000" in str(CellLabels(way, cases.TAG).plan(features[:2000]))
+        assert "lack" not in str(model.plan(features))
         with pytest.warns(RowsDiffer, match="this table lacks about 1,000"):
             model.fit(features[:2000])
         assert (model.rows_, model.records_, model.real_records_) == (2000, 3000, 3000.0)
