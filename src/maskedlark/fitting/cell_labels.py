@@ -199,14 +199,15 @@ class CellLabels(ClassifierMixin, Released):  # type: ignore[misc]
         neighbours: int = 10,
         seed: int = 0,
     ) -> None:
-        """`epsilon`: what the release may cost; or `noise`, its multiplier; neither: the document's floor.
+        """`client`: the ad server's. `tag`: the declared model.
 
+        `epsilon`: what the release may cost; or `noise`, its multiplier; neither: the document's floor.
         `label`: which of the model's labels, binary or categorical. `datasets`: all that are frozen by
         default. `encoder`: the one that made browsers' bytes; without it, rows are bytes. `space`: where rows
         are compared, a network that helpers can run too, made without labels (`examples/`), or a map of
         `fitting`; by default principal components of bytes, and of a table with its encoder, if it is not too
         wide, the map `buckets`. `cells`: how many; chosen by default. `neighbours`: over how many labels are
-        smoothed, 0 for none.
+        smoothed, 0 for none. `seed`: of all that is drawn here.
         """
         self.client, self.tag, self.epsilon, self.noise = client, tag, epsilon, noise
         self.label, self.datasets, self.encoder = label, datasets, encoder

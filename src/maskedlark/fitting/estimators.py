@@ -9,6 +9,7 @@
 Run by the ad server.
 """
 
+import inspect
 import traceback
 import warnings
 from collections.abc import Callable, Sequence
@@ -71,6 +72,12 @@ class Released(BaseEstimator):  # type: ignore[misc]
                 "datasets: nothing is held out. Fit to all rows, and choose by `maskedlark.fitting.compare`"
             )
 
+    def __init_subclass__(cls) -> None:
+        """A class says what its options are: `help` and notebooks show its own words first."""
+        super().__init_subclass__()
+        if cls.__doc__:
+            cls.__doc__ += f"\n\n{inspect.getdoc(cls.__init__)}"
+
     def __sklearn_clone__(self) -> Self:
         # A client is a connection: a clone shares it.
         return type(self)(**self.get_params(deep=False))
@@ -101,12 +108,14 @@ class _Linear(Released):
         ridge: float | None = None,
         seed: int = 0,
     ) -> None:
-        """`epsilon`: what the release may cost; or `noise`, its multiplier; neither: the document's floor.
+        """`client`: the ad server's. `tag`: the declared model; `label`: which of its labels, from 0.
 
-        `label`: which of the model's labels. `datasets`: all that are frozen by default. `encoder`: the one
-        that made browsers' bytes; without it, rows are bytes. `map`: columns, buckets, trees, random or auto,
+        `epsilon`: what the release may cost; or `noise`, its multiplier; neither: the document's floor.
+        `datasets`: by name, all that are frozen by default. `encoder`: the one that made browsers' bytes;
+        without it, rows are bytes. `map`: what a column becomes: columns, buckets, trees, random or auto,
         which takes what explains most; or a network learnt without labels, or a map fitted elsewhere. `clip`:
-        the bound on a row of φ, and `ridge`: that of φ's coefficients; both are chosen by default.
+        longer rows of the map are shortened to it, and `ridge`: how much coefficients are drawn to 0; both
+        are chosen by default, the ridge after the release. `seed`: of maps, and of the plan's simulation.
         """
         self.client, self.tag, self.epsilon, self.noise = client, tag, epsilon, noise
         self.label, self.datasets, self.encoder = label, datasets, encoder

@@ -1,3 +1,4 @@
+import inspect
 import warnings
 
 import numpy as np
@@ -158,6 +159,13 @@ def test_it_has_scikit_learns_manners():
         assert charges(way) == 0
         line = Pipeline([("model", model)]).fit(features)
         assert line.predict_proba(features).shape == (len(features), 2)
+
+
+@pytest.mark.parametrize("made", [LogisticRegression, LinearRegression, PoissonRegressor, CellLabels])
+def test_the_help_of_a_class_tells_its_options(made):
+    words = inspect.getdoc(made) or ""
+    assert [name for name in inspect.signature(made).parameters if f"`{name}`" not in words] == []
+    assert words.count("`epsilon`") == 1
 
 
 def test_cross_validation_is_refused_before_a_fold_is_charged():
