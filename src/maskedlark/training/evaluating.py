@@ -90,8 +90,8 @@ class Evaluation:
     """Its place, if it is the only one that is asked about."""
 
     def __post_init__(self) -> None:
-        none = self.buckets is not None and self.buckets < 1
-        plans.refuse((none, "a score is in one of 1 or more buckets"))
+        few = self.buckets is not None and self.buckets < 2
+        plans.refuse((few, f"buckets={self.buckets}: one tells no score from another; give 2 or more"))
         if self.noise is None and self.epsilon is None:
             object.__setattr__(self, "epsilon", EPSILON)
 
