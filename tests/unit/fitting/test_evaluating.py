@@ -61,7 +61,7 @@ def test_a_plan_says_what_it_costs_and_its_error_bars_and_spends_nothing():
     assert plan.figures()["coalition_epsilon"] == plan.epsilon
     said = str(plan)
     assert "against the ad server and against it with all helpers but one" in said
-    assert "expect AUC ± " in said
+    assert "; if its probabilities are about right, expect AUC ± " in said
     assert not asked.is_answered()
     assert charges(client) == before
     found = asked.ask()
@@ -117,6 +117,8 @@ def test_classes_and_numbers():
     model, rows, labels, found = evaluated(LinearRegression, "least squares")
     error = found.squared_error
     assert abs(error.value - np.mean((model.predict(rows) - labels) ** 2)) < error.coarse + 0.2
+    planned = str(evaluation(model.client, model, rows, noise=0.01).plan())
+    assert "; if its predictions are about right, expect squared error ± " in planned
 
 
 def test_of_several_labels_the_one_that_was_fitted_is_evaluated(monkeypatch, tmp_path):
