@@ -35,7 +35,7 @@
         CannotRepeat, DeltaExhausted, MixedDatasets, NoMechanism, NoSuchSession, NoSuchStep,
         NoiseTooSmall, OtherPurpose, RequestIdReused, SessionClosed, SessionLost, SlotTaken, StepOver,
         StepTaken, TooFewRecords, TooManyRecords, UnknownFunction
-    BadArguments: OverCeiling
+    BadArguments: NoScore, OverCeiling
     RequestRefused: BadRequestSignature, NotForUs, StaleRequest, UnsignedRequest, WrongDigest
     BadRequestSignature: UndeclaredKey
     ServiceAway: NotReady, TooManyUploads

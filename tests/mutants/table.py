@@ -731,8 +731,8 @@ MUTANTS = (
     Mutant(
         "fitting: a question that was answered is not charged again",
         SOURCE + "adserver/queries.py",
-        "if stored is None and reuse:",
-        "if stored is None and not digest:",
+        "if pending is None and reuse else pending",
+        "if pending is None and not digest else pending",
         "tests/unit/adserver/test_queries.py",
     ),
     Mutant(

@@ -275,9 +275,13 @@ class Client(ClosesOnExit):
         datasets: Sequence[str] | None = None,
         noise: float | None = None,
         epsilon: float | None = None,
+        reuse: bool = False,
     ) -> Explained:
-        """What `ask` would cost, and how accurate it would be. Spends nothing."""
-        return self._price(self._spec(function, arguments, datasets, noise, epsilon), CONFIDENCE)
+        """What `ask` would cost, and how accurate it would be. Spends nothing.
+
+        `reuse`: of what was begun or answered, the request that is stored: it has its own noise.
+        """
+        return self._price(self._spec(function, arguments, datasets, noise, epsilon), CONFIDENCE, reuse)
 
     def is_answered(
         self,
@@ -380,11 +384,14 @@ class Client(ClosesOnExit):
         tables = table.tables(answered, confidence)
         return [replace(each, max_records=most) for each in tables] if records > most else tables
 
-    def _price(self, spec: QuerySpec, confidence: float) -> Explained:
-        request = self._queries.request(spec)
+    def _price(self, spec: QuerySpec, confidence: float, reuse: bool = False) -> Explained:
+        stored = self._queries.stored(spec, reuse) if reuse else None
+        body = self._queries.request(spec).encode() if stored is None else stored.body
         helpers = self._connections.helpers(spec.document)
-        said = at_once([partial(helper.explain, request.encode()) for helper in helpers])
-        return explanation.explained(spec, request.noise, confidence, said)
+        said = at_once([partial(helper.explain, body) for helper in helpers])
+        if stored is not None and stored.state == RequestState.ANSWERED:
+            said = [explanation.charged_before(each) for each in said]
+        return explanation.explained(spec, messages.Request.decode(body).noise, confidence, said)
 
     def _warn_if_answered(self, spec: QuerySpec) -> None:
         """Before anything is charged. An unfinished request is finished, which is no other answer."""

@@ -161,6 +161,22 @@ def explained(spec: QuerySpec, noise: float, confidence: float, said: Sequence[E
     )
 
 
+def charged_before(said: Explanation) -> Explanation:
+    """Of a request that was answered: shown again it costs nothing, and what is left stays."""
+    cost = said.cost
+    alone, together = cost.charged_epsilon, cost.charged_coalition_epsilon
+    left = {
+        "left_epsilon": (cost.left_epsilon, alone),
+        "left_training_epsilon": (cost.left_training_epsilon, alone),
+        "left_training_coalition_epsilon": (cost.left_training_coalition_epsilon, together),
+    }
+    free = {"charged_epsilon": 0.0, "charged_coalition_epsilon": 0.0}
+    now = {
+        name: None if after is None or paid is None else after + paid for name, (after, paid) in left.items()
+    }
+    return said.model_copy(update={"cost": cost.model_copy(update=free | now)})
+
+
 def _exceeded(document: Document, said: Iterable[Explanation]) -> Iterator[Exceeded]:
     """Every ceiling that the query would break at some helper."""
     training = document.training

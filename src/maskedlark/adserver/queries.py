@@ -114,18 +114,21 @@ class Queries:
 
         `reuse`: one that was answered is shown again, from what is stored here.
         """
-        digest, pending = spec.digest(), self.requests.pending()
-        stored = next((each for each in pending if each.spec_digest == digest), None)
-        if stored is None and reuse:
-            stored = self.requests.answered(digest)
+        stored, digest = self.stored(spec, reuse), spec.digest()
         if stored is None:
-            _mention_alike(digest, pending)
+            _mention_alike(digest, self.requests.pending())
             request, parameters = self.request(spec), spec.document.digest
             state = RequestState.PENDING.value
             # Keep the exact bytes: helpers charge their digest.
             made = StoredRequest(request.id, self.clock.now(), digest, parameters, request.encode(), state)
             stored = self.requests.add(made)
         return self.finish(stored, spec)
+
+    def stored(self, spec: QuerySpec, reuse: bool) -> StoredRequest | None:
+        """The request that `ask` finishes or shows again; None if it makes one."""
+        digest = spec.digest()
+        pending = next((each for each in self.requests.pending() if each.spec_digest == digest), None)
+        return self.requests.answered(digest) if pending is None and reuse else pending
 
     def request(self, spec: QuerySpec) -> Request:
         """The request for a spec, with noise and a fresh id."""

@@ -66,7 +66,7 @@ def fit(
         if explain:
             plan = model.plan(table)
             print_result({"plan": plan.figures()}, as_json, str(plan))
-            refuse_over_budget(plan.fits or plan.is_answered)
+            refuse_over_budget(plan.fits)
             return
         first = client.frozen_to_train(recipe.datasets)[0].helpers[0].name
         before = client.receipts(first)
@@ -146,7 +146,7 @@ def predict(
     compress = _WRITTEN.get(out.suffix.lower())
     if compress is None:  # Before anything is computed.
         raise BadArguments(f"{out}: predictions are written as CSV; name it .csv, or .csv.gz to compress it")
-    fitted, rows = import_fitting("saving").load(model), tables.by_name(read_table(table))
+    fitted, rows = load(model), tables.by_name(read_table(table))
     predicted = fitted.family.mean(fitted.scores(rows))  # Of a label that is 0 or 1, the probability of 1.
     outputs = range(len(fitted.theta))
     names = ["predicted"] if len(outputs) == 1 else [f"class {place}" for place in outputs]
@@ -156,6 +156,13 @@ def predict(
     print_result(
         {"out": str(out), "rows": len(predicted)}, as_json, f"{out}: {len(predicted)} rows predicted"
     )
+
+
+def load(model: Path) -> Any:  # noqa: ANN401 - a FittedModel, of an extra
+    """A model that was fitted."""
+    if not model.exists():
+        raise BadRun(f"{model} is not there yet: `maskedlark fit` makes it, where its TOML says (out)")
+    return import_fitting("saving").load(model)
 
 
 def import_fitting(name: str) -> Any:  # noqa: ANN401 - a module

@@ -27,10 +27,11 @@ from maskedlark.dp import intervals
 from maskedlark.errors import BadArguments
 from maskedlark.exact.cells import Largest
 from maskedlark.features.encoder import Encoder
-from maskedlark.fitting import maps, moments_request, options, soft_labels
+from maskedlark.fitting import maps, mismatch, moments_request, options, soft_labels
 from maskedlark.fitting.clusters import Clusters, Points, Space
 from maskedlark.fitting.estimators import Released
 from maskedlark.fitting.maps import Bytes, Map
+from maskedlark.fitting.plan import ANSWERED
 from maskedlark.fitting.soft_labels import Counts, Graph, LabelError, Soft
 from maskedlark.functions import model as described
 from maskedlark.functions import weights
@@ -165,13 +166,16 @@ class CellPlan(PlannedRelease):
 
     def __str__(self) -> str:
         paid = self.explained
+        cost = ANSWERED if self.is_answered else paid.cost
+        differ = mismatch.differ(self.rows, self.real_records)
+        said = f"\n{mismatch.said(self.rows, self.records, self.real_records)}" if differ else ""
         return (
             f"labels counted in {self.cells:,} cells of {self.size:,.0f} records on average; "
             f"{self.records:,} records, of which {self.real_records:,.0f} are expected to be real; "
             f"{self.rows:,} rows here\n"
-            f"{paid.cost}\n"
+            f"{cost}\n"
             f"{paid.kind} noise of {paid.helpers} helpers: a count is off by {self.deviation:.3g}, a label's "
-            f"share in a cell by {self.deviation / self.size:.2g} (standard errors). Nothing was spent"
+            f"share in a cell by {self.deviation / self.size:.2g} (standard errors). Nothing was spent{said}"
         )
 
 
@@ -195,14 +199,15 @@ class CellLabels(ClassifierMixin, Released):  # type: ignore[misc]
         neighbours: int = 10,
         seed: int = 0,
     ) -> None:
-        """`epsilon`: what the release may cost; or `noise`, its multiplier; neither: the document's floor.
+        """`client`: the ad server's. `tag`: the declared model.
 
+        `epsilon`: what the release may cost; or `noise`, its multiplier; neither: the document's floor.
         `label`: which of the model's labels, binary or categorical. `datasets`: all that are frozen by
         default. `encoder`: the one that made browsers' bytes; without it, rows are bytes. `space`: where rows
         are compared, a network that helpers can run too, made without labels (`examples/`), or a map of
         `fitting`; by default principal components of bytes, and of a table with its encoder, if it is not too
         wide, the map `buckets`. `cells`: how many; chosen by default. `neighbours`: over how many labels are
-        smoothed, 0 for none.
+        smoothed, 0 for none. `seed`: of all that is drawn here.
         """
         self.client, self.tag, self.epsilon, self.noise = client, tag, epsilon, noise
         self.label, self.datasets, self.encoder = label, datasets, encoder
@@ -211,15 +216,17 @@ class CellLabels(ClassifierMixin, Released):  # type: ignore[misc]
     def plan(self, X: Any) -> CellPlan:  # noqa: ANN401, N803 - a table
         """What `fit` would cost, and in how many cells it counts. Spends nothing."""
         asked = self._request(X)
-        price = self.client.price(Cells(), asked.arguments, self.datasets, self.noise, self.epsilon)
+        question = Cells(), asked.arguments, self.datasets, self.noise, self.epsilon
+        price, is_answered = self.client.price(*question, reuse=True), self.client.is_answered(*question)
         cells, real = asked.clusters.count, asked.real_records
         deviation = asked.deviation(price.noise)
-        return CellPlan(price, cells, real / cells, deviation, len(asked.rows), asked.records, real)
+        return CellPlan(
+            price, is_answered, cells, real / cells, deviation, len(asked.rows), asked.records, real
+        )
 
     def fit(self, X: Any, y: None = None) -> Self:  # noqa: ANN401, N803
         """Ask helpers once, and label the rows. The same rows and settings again cost nothing."""
-        if y is not None:
-            raise BadArguments("there is no y: labels stay with the helpers; call fit(X)")
+        self._refuse_to_fit(y)
         asked = self._request(X)
         asked.arguments  # noqa: B018 - refuses what cannot be asked, before the graph takes its time
         # The graph before the charge: what fails for lack of memory fails here.

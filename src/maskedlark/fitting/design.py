@@ -5,6 +5,7 @@ third in leaves of pairs. A release with the plan's noise then explains a share 
 closed form (all is linear and normal). The map and clip that explain most are taken. Run by the ad server.
 """
 
+import copy
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -78,16 +79,30 @@ class Experiment:
         centred = phi - weights @ phi / weights.sum()
         self._cross = reference.units.T @ (centred * weights[:, None]) * assumed.variance
         sampled = centred.T @ (centred * (weights * clips)[:, None]) * assumed.variance * assumed.dispersion
-        self._noise = sampled + noise**2 * np.eye(phi.shape[1])
-        self._released, self._total = noise, weights.sum()
+        self._sampled, self._released, self._total = sampled, noise, weights.sum()
         self._rows = centred * np.sqrt(weights * assumed.variance)[:, None]
         self._prior = reference.variances * assumed.spread**2
-        self._covariance = self._cross.T @ (self._prior[:, None] * self._cross) + self._noise
+
+    def noisier(self, times: float) -> "Experiment":
+        """The same with so many times the noise."""
+        if times == 1:
+            return self
+        other = copy.copy(self)
+        other._released = self._released * times
+        for cached in ("_gain", "explained", "error_root"):
+            vars(other).pop(cached, None)
+        return other
+
+    @property
+    def _noise(self) -> Floats:
+        noise: Floats = self._sampled + self._released**2 * np.eye(len(self._sampled))
+        return noise
 
     @cached_property
     def _gain(self) -> Floats:
         """From a release to the expected coefficients of the truth."""
-        gain: Floats = np.linalg.solve(self._covariance, self._cross.T * self._prior).T
+        covariance = self._cross.T @ (self._prior[:, None] * self._cross) + self._noise
+        gain: Floats = np.linalg.solve(covariance, self._cross.T * self._prior).T
         return gain
 
     @cached_property

@@ -1,4 +1,10 @@
-"""Warnings of fitting."""
+"""Errors and warnings of fitting."""
+
+from maskedlark.errors import BadArguments
+
+
+class NoScore(BadArguments, AttributeError):
+    """Labels stay with the helpers, so a model has no score. For scikit-learn, an attribute that it lacks."""
 
 
 class RowsDiffer(UserWarning):

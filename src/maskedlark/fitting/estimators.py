@@ -9,6 +9,8 @@
 Run by the ad server.
 """
 
+import inspect
+import traceback
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import fields
@@ -25,12 +27,15 @@ from maskedlark.adserver.client import Client
 from maskedlark.errors import BadArguments
 from maskedlark.features.encoder import Encoder
 from maskedlark.fitting import fit, mismatch, moments_request, options, plan, saving
-from maskedlark.fitting.errors import NoIntervals
+from maskedlark.fitting.errors import NoIntervals, NoScore
 from maskedlark.fitting.fitted import FittedModel
 from maskedlark.fitting.glm import LEAST_SQUARES, POISSON, Family
 from maskedlark.fitting.maps import Floats
 from maskedlark.fitting.moments_request import MAX_COEFFICIENTS, AnyMap, MomentsRequest, Settings
 from maskedlark.fitting.plan import FitPlan
+
+_FOLDS = "sklearn.model_selection._validation"
+"""What fits every fold, of cross_val_score as of a grid search."""
 
 
 class Released(BaseEstimator):  # type: ignore[misc]
@@ -48,12 +53,30 @@ class Released(BaseEstimator):  # type: ignore[misc]
         self.n_features_in_ = request.rows.shape[1]
         mismatch.warn(self.rows_, self.records_, self.real_records_, stacklevel=4)
 
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> NoReturn:  # noqa: ANN401, N803, ARG002
-        """Nobody here has labels to score with."""
-        raise BadArguments(
+    @property
+    def score(self) -> NoReturn:
+        """Nobody here has labels to score with: scikit-learn refuses what has no score before it fits."""
+        raise NoScore(
             "a score needs labels, which stay with the helpers: `maskedlark.fitting.compare` or "
             "`maskedlark.fitting.evaluate` ask for it, at a price"
         )
+
+    @staticmethod
+    def _refuse_to_fit(y: object) -> None:
+        """Refuse labels, and folds: scikit-learn would fit and charge every fold before it scores one."""
+        if y is not None:
+            raise BadArguments("there is no y: labels stay with the helpers; call fit(X)")
+        if any(frame.f_globals.get("__name__") == _FOLDS for frame, _ in traceback.walk_stack(None)):
+            raise BadArguments(
+                "cross-validation would charge a release per fold, and each counts all records of the "
+                "datasets: nothing is held out. Fit to all rows, and choose by `maskedlark.fitting.compare`"
+            )
+
+    def __init_subclass__(cls) -> None:
+        """A class says what its options are: `help` and notebooks show its own words first."""
+        super().__init_subclass__()
+        if cls.__doc__:
+            cls.__doc__ += f"\n\n{inspect.getdoc(cls.__init__)}"
 
     def __sklearn_clone__(self) -> Self:
         # A client is a connection: a clone shares it.
@@ -85,12 +108,14 @@ class _Linear(Released):
         ridge: float | None = None,
         seed: int = 0,
     ) -> None:
-        """`epsilon`: what the release may cost; or `noise`, its multiplier; neither: the document's floor.
+        """`client`: the ad server's. `tag`: the declared model; `label`: which of its labels, from 0.
 
-        `label`: which of the model's labels. `datasets`: all that are frozen by default. `encoder`: the one
-        that made browsers' bytes; without it, rows are bytes. `map`: columns, buckets, trees, random or auto,
+        `epsilon`: what the release may cost; or `noise`, its multiplier; neither: the document's floor.
+        `datasets`: by name, all that are frozen by default. `encoder`: the one that made browsers' bytes;
+        without it, rows are bytes. `map`: what a column becomes: columns, buckets, trees, random or auto,
         which takes what explains most; or a network learnt without labels, or a map fitted elsewhere. `clip`:
-        the bound on a row of φ, and `ridge`: that of φ's coefficients; both are chosen by default.
+        longer rows of the map are shortened to it, and `ridge`: how much coefficients are drawn to 0; both
+        are chosen by default, the ridge after the release. `seed`: of maps, and of the plan's simulation.
         """
         self.client, self.tag, self.epsilon, self.noise = client, tag, epsilon, noise
         self.label, self.datasets, self.encoder = label, datasets, encoder
@@ -102,8 +127,7 @@ class _Linear(Released):
 
     def fit(self, X: Any, y: Any = None) -> Self:  # noqa: ANN401, N803
         """Ask helpers once, and fit. The same rows and settings again cost nothing."""
-        if y is not None:
-            raise BadArguments("there is no y: labels stay with the helpers; call fit(X)")
+        self._refuse_to_fit(y)
         request = self._request(X)
         request.arguments  # noqa: B018 - chooses the map
         self.on_stage("asking the helpers")

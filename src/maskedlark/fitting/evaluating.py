@@ -5,14 +5,17 @@ The last layer of the network, which was sent as zeros to fit it, is sent as it 
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+from sklearn.utils.validation import check_is_fitted
 
 from maskedlark.adserver.client import Client
 from maskedlark.errors import BadArguments
 from maskedlark.exact.losses import SquaredError
 from maskedlark.exact.quantise import dequantise, quantise
+from maskedlark.fitting.estimators import Released
 from maskedlark.fitting.fitted import FittedModel
 from maskedlark.fitting.glm import POISSON
 from maskedlark.training import recalibrating
@@ -61,7 +64,7 @@ def evaluation(
     epsilon: float | None = None,
 ) -> Evaluation:
     """The same before it is asked: `plan()` says what it costs and its error bars, and spends nothing."""
-    fitted = model if isinstance(model, FittedModel) else model.model_
+    fitted = _fitted(model)
     document, _ = client.frozen_to_train(datasets)
     declared, network = document.trained(fitted.tag), fitted.phi.network
     check_encoder(declared, fitted.encoder)
@@ -87,13 +90,28 @@ def evaluation(
     )  # fmt: skip
 
 
+def _fitted(model: object) -> FittedModel:
+    """The fitted model; of an estimator, what it was fitted to. Refuses anything else."""
+    fitted = getattr(model, "model_", model)
+    if isinstance(fitted, FittedModel):
+        return fitted
+    if isinstance(model, Released):
+        check_is_fitted(model)
+    if isinstance(model, str | Path):
+        raise BadArguments(f"{str(model)!r} is a path: give what `maskedlark.fitting.load` returns for it")
+    raise BadArguments(
+        f"a {type(model).__name__} is no linear model that was fitted: `client.evaluation` and "
+        "`client.evaluate` take what was trained by gradients, or on soft labels"
+    )
+
+
 def recalibrated(model: Model, evaluated: Evaluated) -> FittedModel:
     """The model with intercept and slope from its evaluation: post-processing, which costs nothing.
 
     Errors are NaN, and intervals: noise has moved intercept and slope too, and clear labels have no model
     that was set right by this evaluation. Those of the model as it was fitted are in `before`.
     """
-    fitted = model if isinstance(model, FittedModel) else model.model_
+    fitted = _fitted(model)
     (by,) = recalibrating.of_labels(evaluated.labels)
     theta, intercept = fitted.theta * by.slope, fitted.intercept * by.slope + by.intercept
     theta[:, -1] += by.intercept

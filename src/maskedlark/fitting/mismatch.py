@@ -6,7 +6,7 @@ import warnings
 from maskedlark.fitting.errors import RowsDiffer
 
 _MANY = 0.1
-"""Warn if rows and real records differ by more than this part."""
+"""Rows and real records that differ by more than this part are warned of."""
 
 
 def said(rows: int, records: int, real_records: float) -> str:
@@ -23,7 +23,12 @@ def said(rows: int, records: int, real_records: float) -> str:
     return f"{counted}: {who} about {abs(lacks):,.0f}"
 
 
+def differ(rows: int, real_records: float) -> bool:
+    """Whether they differ by much."""
+    return abs(rows - real_records) > _MANY * max(rows, real_records)
+
+
 def warn(rows: int, records: int, real_records: float, stacklevel: int) -> None:
     """Warn if they differ by much. `stacklevel`: whose line is shown, as of a warning of the caller's."""
-    if abs(rows - real_records) > _MANY * max(rows, real_records):
+    if differ(rows, real_records):
         warnings.warn(said(rows, records, real_records), RowsDiffer, stacklevel=stacklevel + 1)

@@ -33,6 +33,7 @@ from maskedlark.ledger.budget import Account
 from maskedlark.parameters.document import Document
 from maskedlark.parameters.settings import Label, Mechanism, TrainedModel
 from maskedlark.release.checks import check_range
+from maskedlark.training.errors import RowsDoNotFit
 from maskedlark.training.predictor import check_encoder
 from maskedlark.training.public_rows import asked_rows, fake_rate, first_noise
 
@@ -278,6 +279,11 @@ def moments_request(settings: Settings, family: Family | None, table: Any) -> Mo
     family = family_of(declared, settings.label, family)
     check_encoder(declared, settings.encoder)
     rows = asked_rows(table, settings.encoder, described.byte_features(document, settings.tag))
+    if (rows == rows[0]).all():
+        raise RowsDoNotFit(
+            f"of {len(rows):,} rows none differs from another: nothing tells people apart. Give "
+            "the rows of everybody whose report is in the datasets"
+        )
     noise = first_noise(document, Moments.name, settings.tag, settings.noise, settings.epsilon)
     records = settings.client.records(document, digests, settings.tag)
     return MomentsRequest(settings, document, digests, family, rows, noise, records)

@@ -5,12 +5,15 @@ from typing import Any
 
 import numpy as np
 
+from maskedlark.fitting import mismatch
 from maskedlark.fitting.moments_request import FRACTION, MAX_COEFFICIENTS, MomentsRequest
 from maskedlark.training.plan import HOPELESS
 from maskedlark.training.planned_release import PlannedRelease
 
 _NOTHING = 0.02
 """Of the assumed truth's variance: an AUC of hardly more than 0.5."""
+
+ANSWERED = "The same was asked and answered before: fitting it again costs nothing"
 
 
 @dataclass(frozen=True)
@@ -38,8 +41,6 @@ class FitPlan(PlannedRelease):
     real_records: float
     has_intervals: bool = True
     """Whether coefficients will have errors: not those of too many."""
-    is_answered: bool = False
-    """Whether the very same was answered before, so that fitting costs nothing."""
 
     @property
     def noise(self) -> float:
@@ -76,6 +77,7 @@ class FitPlan(PlannedRelease):
             "rows": self.rows,
             "records": self.records,
             "real_records": self.real_records,
+            "rows_differ": mismatch.differ(self.rows, self.real_records),
             "has_intervals": self.has_intervals,
             "is_answered": self.is_answered,
         }
@@ -85,11 +87,14 @@ class FitPlan(PlannedRelease):
         best: dict[str, float] = {}
         for map_, _, share in self.others:
             best[map_] = max(share, best.get(map_, 0.0))
-        instead = ", ".join(f"{name} {share:.0%}" for name, share in best.items() if name != self.map)
+        best.pop(self.map, None)
+        instead = ", ".join(f"{name} {share:.0%}" for name, share in best.items())
+        if round(max(best.values(), default=0.0), 2) > round(self.share, 2):
+            instead += "; auto chooses as if nothing had been spent, so that the same fit asks the same"
         lines = [
             f"one release of {self.width} numbers per output over {self.records:,} records, of which "
             f"{self.real_records:,.0f} are expected to be real; {self.rows:,} rows here",
-            f"{paid.cost}; δ = {self.delta:.3g}",
+            *([] if self.is_answered else [f"{paid.cost}; δ = {self.delta:.3g}"]),
             f"{paid.kind} noise of {self.noise:g} times the sensitivity from each of {paid.helpers} helpers",
             f"map: {self.map}, rows clipped to {self.clip:g}; explains {self.share:.0%} of {self.assumed}"
             + (f" (others: {instead})" if instead else ""),
@@ -104,31 +109,40 @@ class FitPlan(PlannedRelease):
         lines.append(f"standard error of a coefficient {self.coefficient_error:.3g}. Nothing was spent")
         if not self.has_intervals:
             lines.append(f"Over {MAX_COEFFICIENTS:,} coefficients: they will have no intervals")
+        if mismatch.differ(self.rows, self.real_records):
+            lines.append(mismatch.said(self.rows, self.records, self.real_records))
         if self.is_hopeless:
             lines.append(HOPELESS)
         if self.is_answered:
-            lines.append("The same was asked and answered before: fitting it again costs nothing")
+            lines.append(ANSWERED)
         return "\n".join(lines)
 
 
 def plan(request: MomentsRequest) -> FitPlan:
     """Price the request at the helpers, and simulate its outcome."""
     settings, chosen, assumed = request.settings, request.chosen, request.assumed
-    priced = settings.client.price(*request.asked)
-    experiment, map_ = chosen.experiment, chosen.map
+    # The choice is by a first release's noise; what was spent since, or answered, makes this another.
+    priced = settings.client.price(*request.asked, reuse=True)
+    more = priced.noise / request.noise
+    experiment, map_ = chosen.experiment.noisier(more), chosen.map
     named, _ = map_.named(experiment.error_root, np.zeros(len(experiment.error_root)))
     assumption = f"a truth of deviation {assumed.spread:g}"
     if request.family.is_class:
         assumption += f" (logits) at a rate of {assumed.rate:.2g}"
     return FitPlan(
         priced,
+        request.is_answered(),
         request.delta,
         map_.kind,
         request.phi.width,
         chosen.clip,
         request.phi.fraction,
         experiment.explained,
-        tuple((e.map.kind, e.clip, e.experiment.explained) for e in request.candidates if e is not chosen),
+        tuple(
+            (each.map.kind, each.clip, each.experiment.noisier(more).explained)
+            for each in request.candidates
+            if each is not chosen
+        ),
         experiment.auc(settings.seed) if request.family.is_binary else None,
         assumption,
         float(np.median(np.sqrt((named**2).sum(axis=0)))),
@@ -136,5 +150,4 @@ def plan(request: MomentsRequest) -> FitPlan:
         request.records,
         request.real_records,
         request.has_intervals,
-        request.is_answered(),
     )

@@ -11,6 +11,7 @@ With `people`, the ad server's own rows, buckets are quantiles of their scores, 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -64,6 +65,7 @@ class Evaluated:
 
         It is post-processing of what was released: it costs nothing and asks nobody.
         """
+        _check_trained(model)
         predictor = model.predictor() if isinstance(model, Training) else model
         return recalibrating.predictor(predictor, recalibrating.of_labels(self.labels))
 
@@ -88,8 +90,8 @@ class Evaluation:
     """Its place, if it is the only one that is asked about."""
 
     def __post_init__(self) -> None:
-        none = self.buckets is not None and self.buckets < 1
-        plans.refuse((none, "a score is in one of 1 or more buckets"))
+        few = self.buckets is not None and self.buckets < 2
+        plans.refuse((few, f"buckets={self.buckets}: one tells no score from another; give 2 or more"))
         if self.noise is None and self.epsilon is None:
             object.__setattr__(self, "epsilon", EPSILON)
 
@@ -181,7 +183,7 @@ class Evaluation:
 
     def plan(self) -> EvaluationPlan:
         """What it would cost, and the error bars that it would have. Spends nothing."""
-        price = self.client.price(*self._asked)
+        price = self.client.price(*self._asked, reuse=True)
         expected = [
             None if table.outputs is None else table.expected(self.deviation(table, price.noise))
             for table in self.tables
@@ -190,8 +192,8 @@ class Evaluation:
         counts = tuple(table.described.cells.partition().count for table in self.tables)
         rows = None if self.rows is None else len(self.rows)
         return EvaluationPlan(
-            price, self.part, counts, deviations, tuple(expected), rows, self.records, self.real_records,
-            self.is_answered(),
+            price, self.is_answered(), self.part, counts, deviations, tuple(expected), rows, self.records,
+            self.real_records,
         )  # fmt: skip
 
     def is_answered(self) -> bool:
@@ -247,6 +249,21 @@ def evaluation_query(
     return Evaluation(client, asked.tag, network, sent, rows, buckets, part, share, datasets, noise, epsilon)
 
 
+def _check_trained(model: object) -> None:
+    """Refuse a path, and a model that was fitted: `fitting` is above this package."""
+    if isinstance(model, Training | Predictor):
+        return
+    if isinstance(model, str | Path):
+        raise BadArguments(
+            f"{str(model)!r} is a path: give what `maskedlark.training.load(path, module)` returns, or of a "
+            "fit `maskedlark.fitting.load(path)`, with `maskedlark.fitting.evaluate`"
+        )
+    raise BadArguments(
+        f"a {type(model).__name__} is no run, no saved model and no torch module: of a fit, "
+        "`maskedlark.fitting.evaluation`, `evaluate` and `recalibrated` take it"
+    )
+
+
 def _asked(
     model: Training | Predictor | nn.Module, loss: str | Sequence[str] | None, tag: str | None
 ) -> tuple[Predictor, float, NDArray[np.uint8] | None]:
@@ -255,6 +272,7 @@ def _asked(
         if loss is None or tag is None:
             raise BadArguments("a bare module does not say what it was trained for: give loss and tag")
         return Predictor(model, loss, tag), 0.0, None
+    _check_trained(model)
     asked = Predictor(model.model, loss or model.loss, tag or model.tag, model.encoder)
     if isinstance(model, Training):
         return asked, model.planned.sampling.held_out, model.sample

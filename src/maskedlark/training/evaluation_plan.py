@@ -29,8 +29,6 @@ class EvaluationPlan(PlannedRelease):
     rows: int | None
     records: int
     real_records: float
-    is_answered: bool = False
-    """Whether the very same was answered before, so that asking costs nothing."""
 
     @property
     def is_hopeless(self) -> bool:
@@ -80,7 +78,10 @@ class EvaluationPlan(PlannedRelease):
             )
             errors = "no error bars beforehand: give the ad server's own rows (table)"
             if own is not None:
-                errors = "expect " + ", ".join(f"{name} ± {each.half_width:.2g}" for name, each in _bars(own))
+                # Of a model that is wrong about itself, log-loss above all is further off.
+                right = "predictions" if isinstance(own, Values) else "probabilities"
+                bars = ", ".join(f"{name} ± {each.half_width:.2g}" for name, each in _bars(own))
+                errors = f"if its {right} are about right, expect {bars}"
             lines.append(f"{noise}; {errors}")
         if self.is_hopeless:
             lines.append("Nothing will come of it: noise hides any answer. Take a larger ε, or more records")

@@ -10,7 +10,9 @@ class PlannedRelease:
     """A release that was not made."""
 
     explained: Explained
-    """The charge, as helpers say."""
+    """The charge, as helpers say; of what was answered none, and its own noise."""
+    is_answered: bool
+    """Whether the very same was answered before, so that asking costs nothing."""
 
     @property
     def epsilon(self) -> float | None:
@@ -20,4 +22,4 @@ class PlannedRelease:
     @property
     def fits(self) -> bool:
         """Whether helpers would answer: within the budget, and within what training may cost."""
-        return self.explained.fits
+        return self.explained.fits or self.is_answered

@@ -232,8 +232,14 @@ def test_what_was_found_sets_probabilities_right(written):
 
 
 def test_a_model_that_is_not_fitted_yet_is_named(written):
-    done = run("evaluate", written, code=1)
-    assert done.stderr.splitlines()[-1].endswith("model.json: No such file or directory")
+    folder = written.parent
+    for typed in (
+        ("evaluate", written),
+        ("evaluate", written, "--plan"),
+        ("predict", folder / "model.json", folder / "people.csv", "--out", folder / "scores.csv"),
+    ):
+        said = run(*typed, code=1).stderr.splitlines()[-1]
+        assert re.fullmatch(r"BadRun: .*model\.json is not there yet: `maskedlark fit` makes it, .*", said)
 
 
 def slip(written, name, old, new):

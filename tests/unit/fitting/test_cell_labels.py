@@ -4,6 +4,7 @@ import pytest
 import torch
 from sklearn.base import clone, is_classifier
 from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer
 from threadpoolctl import threadpool_limits
@@ -307,6 +308,10 @@ def test_it_does_as_estimators_of_scikit_learn_do(three):
         CellLabels(way, cases.TAG).fit(rows, truth)
     with pytest.raises(BadArguments, match="needs labels"):
         model.score(rows, truth)
+    before = charges(way)
+    with pytest.raises(ValueError, match="a release per fold"):
+        cross_val_score(CellLabels(way, cases.TAG, epsilon=0.7), rows, scoring=lambda *_: 1.0, cv=2)
+    assert charges(way) == before
 
 
 def test_it_is_cloned_and_ends_a_pipeline(three):

@@ -1,3 +1,4 @@
+import inspect
 import warnings
 
 import numpy as np
@@ -6,6 +7,7 @@ import pytest
 from sklearn.base import clone, is_classifier, is_regressor
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.metrics import log_loss
+from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.validation import check_is_fitted
@@ -26,6 +28,7 @@ from maskedlark.training.errors import RowsDoNotFit
 from tests.unit.fitting import cases
 from tests.unit.fitting.charged import charges
 
+CELLS = 'mechanisms.cells = {kind = "laplace", noise_floor = 0.1}'
 ESTIMATORS = {
     "logistic": LogisticRegression,
     "softmax": LogisticRegression,
@@ -119,8 +122,7 @@ def test_a_kill_costs_one_charge(monkeypatch, where):
 
 
 def test_a_fit_that_failed_after_its_release_is_no_fit(monkeypatch):
-    cells = 'mechanisms.cells = {kind = "laplace", noise_floor = 0.1}'
-    way, features, _ = cases.filled(more=cells, count=500)
+    way, features, _ = cases.filled(more=CELLS, count=500)
 
     def fail(*_):
         raise MemoryError
@@ -157,6 +159,35 @@ def test_it_has_scikit_learns_manners():
         assert charges(way) == 0
         line = Pipeline([("model", model)]).fit(features)
         assert line.predict_proba(features).shape == (len(features), 2)
+
+
+@pytest.mark.parametrize("made", [LogisticRegression, LinearRegression, PoissonRegressor, CellLabels])
+def test_the_help_of_a_class_tells_its_options(made):
+    words = inspect.getdoc(made) or ""
+    assert [name for name in inspect.signature(made).parameters if f"`{name}`" not in words] == []
+    assert words.count("`epsilon`") == 1
+
+
+def test_cross_validation_is_refused_before_a_fold_is_charged():
+    way, features, truth = cases.filled(count=500)
+    with way:
+        for model in (
+            LogisticRegression(way, cases.TAG, epsilon=0.5),
+            LinearRegression(way, cases.TAG, epsilon=0.5),
+            Pipeline([("model", LogisticRegression(way, cases.TAG, epsilon=0.5))]),
+        ):
+            assert not hasattr(model, "score")
+            with pytest.raises(TypeError, match="should have a 'score' method"):
+                cross_val_score(model, features)
+            with pytest.raises(TypeError, match="should have a 'score' method"):
+                GridSearchCV(model, {}).fit(features)
+            with pytest.raises(ValueError, match="a release per fold"):
+                cross_val_score(model, features, scoring="roc_auc")
+            with pytest.raises(ValueError, match="there is no y"):
+                cross_val_score(model, features, truth, scoring="roc_auc")
+            with pytest.raises(ValueError, match="a release per fold"):
+                GridSearchCV(model, {}, scoring=lambda *_: 1.0).fit(features)
+        assert charges(way) == 0
 
 
 def frame(features):
@@ -198,7 +229,7 @@ def test_missing_values_are_what_browsers_sent_or_refused():
     people.loc[::7, "age"] = np.nan
     encoder = Encoder.fit(people, {name: Scaled(low=0, high=25.5) for name in people.columns})
     assert len(encoder) == 5, "with a byte for missing ages"
-    with cases.workflow(more='mechanisms.cells = {kind = "laplace", noise_floor = 0.1}') as way:
+    with cases.workflow(more=CELLS) as way:
         sent = encoder.encode(people)
         way.make_training_dataset("first", cases.TAG, sent, [cases.labels(features)], decoded=True)
         model = LogisticRegression(way, cases.TAG, noise=0.1, encoder=encoder, map="columns").fit(people)
@@ -223,9 +254,14 @@ def test_missing_values_are_what_browsers_sent_or_refused():
 
 
 def test_rows_that_differ_much_in_number_are_said_and_warned_of():
-    way, features, _ = cases.filled()
+    way, features, _ = cases.filled(more=CELLS)
     with way:
         model = LogisticRegression(way, cases.TAG, noise=0.1, map="columns")
+        plan = model.plan(features[:2000])
+        assert "\n2,000 rows here, 3,000 records at the helpers" in str(plan)
+        assert plan.figures()["rows_differ"]
+        assert "this table lacks about 1,000" in str(CellLabels(way, cases.TAG).plan(features[:2000]))
+        assert "lack" not in str(model.plan(features))
         with pytest.warns(RowsDiffer, match="this table lacks about 1,000"):
             model.fit(features[:2000])
         assert (model.rows_, model.records_, model.real_records_) == (2000, 3000, 3000.0)

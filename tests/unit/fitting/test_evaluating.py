@@ -1,11 +1,16 @@
 from dataclasses import replace
+from typing import Any, cast
 
 import numpy as np
 import pytest
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from torch import nn
 
 from maskedlark.errors import BadArguments
 from maskedlark.features import Encoder, Scaled
 from maskedlark.fitting import (
+    CellLabels,
     LinearRegression,
     LogisticRegression,
     PoissonRegressor,
@@ -15,7 +20,9 @@ from maskedlark.fitting import (
     recalibrated,
     saving,
 )
+from maskedlark.training.evaluating import evaluation_query
 from maskedlark.training.metrics import Values
+from maskedlark.training.predictor import Predictor
 from tests.unit.fitting import cases
 from tests.unit.fitting.cases import FEATURES, TAG, filled
 from tests.unit.fitting.charged import charges
@@ -54,7 +61,7 @@ def test_a_plan_says_what_it_costs_and_its_error_bars_and_spends_nothing():
     assert plan.figures()["coalition_epsilon"] == plan.epsilon
     said = str(plan)
     assert "against the ad server and against it with all helpers but one" in said
-    assert "expect AUC ± " in said
+    assert "; if its probabilities are about right, expect AUC ± " in said
     assert not asked.is_answered()
     assert charges(client) == before
     found = asked.ask()
@@ -66,6 +73,12 @@ def test_a_plan_says_what_it_costs_and_its_error_bars_and_spends_nothing():
     assert again.is_answered()
     assert np.array_equal(again.ask().labels[0].counts, found.labels[0].counts)
     assert charges(client) == before + 1
+    # Of what was answered the plan has the same noise, also when the same ε would now take another.
+    evaluate(client, model, rows, noise=0.1)
+    shown = evaluation(client, model, rows).plan()
+    assert shown.explained.noise == plan.explained.noise == found.answered.noise
+    assert shown.figures()["expected"] == plan.figures()["expected"]
+    assert (shown.epsilon, shown.fits, shown.is_answered) == (0, True, True)
     blind = evaluation(client, model).plan()
     assert "no error bars beforehand" in str(blind)
     assert blind.figures()["expected"] == [None]
@@ -104,6 +117,8 @@ def test_classes_and_numbers():
     model, rows, labels, found = evaluated(LinearRegression, "least squares")
     error = found.squared_error
     assert abs(error.value - np.mean((model.predict(rows) - labels) ** 2)) < error.coarse + 0.2
+    planned = str(evaluation(model.client, model, rows, noise=0.01).plan())
+    assert "; if its predictions are about right, expect squared error ± " in planned
 
 
 def test_of_several_labels_the_one_that_was_fitted_is_evaluated(monkeypatch, tmp_path):
@@ -133,6 +148,35 @@ def test_of_several_labels_the_one_that_was_fitted_is_evaluated(monkeypatch, tmp
             evaluate(client, number)
         with pytest.raises(BadArguments, match="has 3 labels, and the model is of another"):
             evaluate(client, replace(number.model_, label=3))
+
+
+def test_a_model_of_the_other_kind_or_none_is_refused_with_what_takes_it():
+    """A fit belongs to `fitting`, and what was trained to `client`; both take models, not files."""
+    client, rows, _ = filled(more=EVALUATED, count=500)
+    unfitted = LogisticRegression(client, TAG, noise=0.5, map="columns")
+    fitted = clone(unfitted).fit(rows)
+    before, file = charges(client), cast("Any", "play/model.pt")
+    trained = cast("Any", Predictor(nn.Linear(FEATURES, 1), "bce", TAG))
+    found = evaluate(client, fitted, rows)
+    for ours in (fitted, fitted.model_):
+        with pytest.raises(BadArguments, match=r"`maskedlark\.fitting\.evaluation`"):
+            evaluation_query(client, ours, rows)
+        with pytest.raises(BadArguments, match="recalibrated` take it"):
+            found.recalibrated(ours)
+    with pytest.raises(BadArguments, match=r"'play/model.pt' is a path: give what `maskedlark.training.load"):
+        evaluation_query(client, file, rows)
+    for ask in (evaluate, evaluation):
+        with pytest.raises(BadArguments, match=r"a Predictor is no linear .*: `client\.evaluation` and"):
+            ask(client, trained, rows)
+        with pytest.raises(BadArguments, match=r"path: give what `maskedlark\.fitting\.load` returns"):
+            ask(client, file, rows)
+        with pytest.raises(NotFittedError):
+            ask(client, unfitted, rows)
+        with pytest.raises(NotFittedError):
+            ask(client, CellLabels(client, TAG), rows)
+    with pytest.raises(BadArguments, match="a Predictor is no linear"):
+        recalibrated(trained, found)
+    assert charges(client) == before + 1
 
 
 def test_what_cannot_be_evaluated_is_refused_before_anything_is_asked():

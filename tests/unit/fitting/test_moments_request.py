@@ -55,6 +55,8 @@ BEFORE = [
     (ROWS, {"datasets": []}, NotFrozen, "at least one"),
     (ROWS, {"encoder": "encoder.json"}, BadArguments, "Encoder.load"),
     (ROWS[:0], {}, RowsDoNotFit, "no rows"),
+    (ROWS[:1], {}, RowsDoNotFit, "of 1 rows none differs"),
+    (np.repeat(ROWS[:1], 300, axis=0), {}, RowsDoNotFit, "of 300 rows none differs"),
     (ROWS[:, :4], {}, RowsDoNotFit, "takes 5 bytes per row"),
     (ROWS.astype(float), {}, RowsDoNotFit, "float64"),
     (np.full((300, 5), np.nan), {}, RowsDoNotFit, "float64"),

@@ -4,13 +4,16 @@ from unittest import mock
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 
 from maskedlark.errors import FieldOverflow
-from maskedlark.fitting import LinearRegression, LogisticRegression, compare
+from maskedlark.fitting import CellLabels, LinearRegression, LogisticRegression, compare
 from maskedlark.fitting.moments_request import FRACTION, arguments
 from maskedlark.functions.moments import Moments
 from maskedlark.training.plan import HOPELESS
 from tests.unit.fitting import cases
+
+CELLS = 'mechanisms.cells = {kind = "laplace", noise_floor = 0.02}'
 
 
 def test_a_plan_says_what_it_costs_and_spends_nothing():
@@ -37,6 +40,73 @@ def test_a_plan_says_what_it_costs_and_spends_nothing():
         assert model.answered_.noise == figures["noise"]
         assert model.map_.kind == figures["map"]
         assert model.clip_ == figures["clip"]
+
+
+def left(way):
+    """ε of a source's budget."""
+    return way.budget().limits[0].left
+
+
+def test_the_plan_of_what_was_answered_is_of_its_noise_and_has_no_price():
+    """Gaussian, so that after another release the same ε takes less noise; and nothing else fits."""
+    way, features, _ = cases.filled(epsilon=4.0, floor=0.1, more=CELLS)
+    with way:
+        linear = LogisticRegression(way, cases.TAG, epsilon=2.0, map="columns")
+        cells, other = CellLabels(way, cases.TAG, epsilon=0.5), clone(linear).set_params(epsilon=1.0)
+        first = linear.plan(features)
+        for model in (linear, cells, other):
+            model.fit(features)
+        for model in (linear, cells):
+            plan, said = model.plan(features), str(model.plan(features))
+            assert plan.explained.noise == model.answered_.noise
+            assert (plan.epsilon, plan.explained.charged_coalition_epsilon) == (0, 0)
+            assert plan.explained.left_epsilon == pytest.approx(left(way))
+            assert plan.is_answered
+            assert plan.fits, "which it would not if it were new"
+            assert said.count("asked and answered before: fitting it again costs nothing") == 1
+            assert "ε = " not in said
+            assert "would leave" not in said
+        figures, before = linear.plan(features).figures(), first.figures()
+        same = ("noise", "map", "clip", "explained", "auc", "auc_deviation", "coefficient_error", "others")
+        assert [figures[name] for name in same] == [before[name] for name in same]
+        assert (figures["is_answered"], figures["fits"], figures["epsilon"]) == (True, True, 0)
+
+
+def test_a_plan_of_what_was_begun_is_of_its_noise(monkeypatch):
+    def dead(*_):
+        raise KeyboardInterrupt
+
+    way, features, _ = cases.filled(epsilon=4.0, floor=0.1)
+    with way:
+        model = LogisticRegression(way, cases.TAG, epsilon=1.0, map="columns")
+        with monkeypatch.context() as patch:
+            patch.setattr("maskedlark.adserver.requests.Requests.mark", dead)
+            with pytest.raises(KeyboardInterrupt):
+                model.fit(features)
+        noise = model.plan(features).noise
+        assert noise == model.fit(features).answered_.noise
+
+
+def test_after_other_releases_a_plan_is_of_the_noise_that_it_prints():
+    """It was of the noise of a first release of that ε, which still chooses: to resume asks the same."""
+    way, features, _ = cases.filled(epsilon=100.0, floor=0.1)
+    with way:
+        fresh = LogisticRegression(way, cases.TAG, epsilon=0.3).plan(features)
+        LogisticRegression(way, cases.TAG, epsilon=20.0, map="columns").fit(features)
+        model = LogisticRegression(way, cases.TAG, epsilon=0.3)
+        plan = model.plan(features)
+        assert plan.noise < fresh.noise / 2
+        assert (plan.map, plan.clip) == (fresh.map, fresh.clip)
+        same = LogisticRegression(way, cases.TAG, noise=plan.noise, map=plan.map, clip=plan.clip)
+        told = same.plan(features)
+        for name in ("share", "auc", "coefficient_error"):
+            assert getattr(plan, name) == pytest.approx(getattr(told, name), rel=1e-6), name
+            assert getattr(plan, name) != getattr(fresh, name)
+        assert plan.coefficient_error < fresh.coefficient_error
+        better = round(max(share for *_, share in plan.others), 2) > round(plan.share, 2)
+        assert ("auto chooses as if nothing had been spent" in str(plan)) == better
+        assert "auto chooses" not in str(fresh)
+        assert model.fit(features).answered_.noise == plan.noise
 
 
 def test_a_plan_over_the_budget_says_what_fits():

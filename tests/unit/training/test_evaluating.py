@@ -228,8 +228,9 @@ def test_what_is_not_said_is_asked_for_before_anything_is_charged(tmp_path):
     asked, model = client(tmp_path, "bce"), linear(1)
     with pytest.raises(BadArguments, match="give loss and tag"):
         evaluate(asked, model)
-    with pytest.raises(BadArguments, match="1 or more buckets"):
-        evaluate(asked, Predictor(model, "bce", "clicks"), buckets=0)
+    for few in (0, 1):
+        with pytest.raises(BadArguments, match=f"buckets={few}: .* give 2 or more"):
+            evaluate(asked, Predictor(model, "bce", "clicks"), buckets=few)
     with pytest.raises(BadArguments, match="goes with held_out"):
         evaluate(asked, Predictor(model, "bce", "clicks"), part="held_out")
     with pytest.raises(ModelDoesNotFit):
