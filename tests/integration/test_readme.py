@@ -108,7 +108,7 @@ def test_all_of_it_is_typed_twice_in_one_world_at_defaults(tmp_path):
         _, printed = played(tmp_path, "model.fit(people)")
         assert "costs nothing" in printed
         assert charged(tmp_path) == before
-        training(tmp_path, README.replace('folder="run"', 'folder="run 2"'))
+        training(tmp_path, README.replace('"folder": "run"', '"folder": "run 2"'))
         assert charged(tmp_path) == [*before, "gradient"]
         another = README.replace("epsilon=1.0, encoder=encoder)", "epsilon=2.0, encoder=encoder)")
         played(tmp_path, "model.fit(people)", another)

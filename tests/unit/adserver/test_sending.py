@@ -123,9 +123,12 @@ def side_by_side(world, monkeypatch, chunk):
 
 def test_a_chunk_is_read_once_for_helpers_that_are_equally_far(world, monkeypatch):
     read, chunk = [], world.client._reports.chunk
-    _, _, (first, second) = side_by_side(
-        world, monkeypatch, lambda *place: read.append(place) or chunk(*place)
-    )
+
+    def counted(*place):
+        read.append(place)
+        return chunk(*place)
+
+    _, _, (first, second) = side_by_side(world, monkeypatch, counted)
     assert len(first) == PARTS
     assert first == second
     assert len(read) == 1

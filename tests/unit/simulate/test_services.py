@@ -45,7 +45,7 @@ def test_an_error_that_another_port_does_not_mend_is_raised(few, monkeypatch):
     def fail(*_):
         raise OSError(errno.EMFILE, "too many open files")
 
-    monkeypatch.setattr(services.socket, "create_server", fail)
+    monkeypatch.setattr(socket, "create_server", fail)
     with pytest.raises(OSError, match="too many open files"):
         services.free_port()
 
