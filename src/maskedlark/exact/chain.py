@@ -59,7 +59,7 @@ class Chain:
             case nn.ReLU() | nn.Sigmoid() | nn.Tanh():
                 self._activate(name, module)
             case nn.LeakyReLU(negative_slope=slope) | nn.ELU(alpha=slope):
-                self._activate(name, module, _in_units(name, slope, _MAX_SLOPE))
+                self._activate(name, module, slope_units(name, slope))
             case nn.Dropout():
                 if module.p > 0:
                     self._drop(name, Dropout(_in_units(name, module.p, 1 - 1 / _UNITS)))
@@ -111,6 +111,11 @@ class Chain:
         if self._dropout is not None:
             raise ModelDoesNotFit(name, "is the second dropout between two linear layers; keep one")
         self._dropout, self._last = dropout, name
+
+
+def slope_units(name: str, slope: float) -> int:
+    """A slope, rounded to units of 1/256."""
+    return _in_units(name, slope, _MAX_SLOPE)
 
 
 def _in_units(name: str, number: float, most: float) -> int:

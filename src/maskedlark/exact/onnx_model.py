@@ -17,7 +17,7 @@ from torch import nn
 
 from maskedlark.exact import onnx_external
 from maskedlark.exact import onnx_shapes as shapes
-from maskedlark.exact.chain import Chain
+from maskedlark.exact.chain import Chain, slope_units
 from maskedlark.exact.errors import ModelDoesNotFit
 from maskedlark.exact.onnx_advice import (
     ADVICE,
@@ -101,7 +101,7 @@ class _Reader:
             self._dropout(node)
         elif node.op_type in _ACTIVATIONS:
             slopes = [attribute(node, "alpha", default) for default in _SLOPES.get(node.op_type, ())]
-            rounded = [round(slope * 256) / 256 for slope in slopes]  # As the engine rounds them.
+            rounded = [slope_units(name_of(node), slope) / 256 for slope in slopes]  # As the engine has them.
             self._modules.append((name_of(node), _ACTIVATIONS[node.op_type](*rounded)))
         elif node.op_type in ("Softmax", "Concat"):
             self._finish(node)

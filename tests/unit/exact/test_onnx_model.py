@@ -259,6 +259,8 @@ BROKEN = {
     "slope of nothing": inside("Elu", alpha=NAN),
     "no weight": built(node("MatMul", "x w", "o")),
     "one input": built(node("MatMul", "x", "o")),
+    "slope that would be 0": inside("LeakyRelu", alpha=0.001),
+    "slope that is too large": inside("LeakyRelu", alpha=5.0),
     "integer weight": built(node("MatMul", "x w", "o"), w=np.ones((4, 1), np.int8)),
     "garbage": b"hello world garbage",
     "nothing": b"",
