@@ -1,6 +1,7 @@
 """Turns the caller's options into a plan, a session request and a `Training`. Run by the ad server."""
 
 from collections.abc import Sequence
+from numbers import Integral
 from pathlib import Path
 
 import numpy as np
@@ -67,7 +68,18 @@ def begin(
     `sampling="whole"` uses all, `"chosen"` those that each step names. A `folder` makes the run resumable.
     `fraction` and `depth` are chosen so that every step fits the field, unless they are given.
     """
+    networks.check_module(model)
+    for name, given in (("steps", steps), ("batches", batches), ("checkpoint_every", checkpoint_every)):
+        wrong = given is not None and not isinstance(given, Integral)
+        plans.refuse((wrong, f"{name}={given!r}: it is a whole number"))
+    is_file = folder is not None and Path(folder).exists() and not Path(folder).is_dir()
     plans.refuse(
+        (is_file, f"folder={str(folder)!r} is a file: name a folder, which is made if it is not there"),
+        (
+            not any(each.requires_grad for each in model.parameters()),
+            "every parameter of the model is fixed (requires_grad=False), so that nothing can be learned: "
+            "model.requires_grad_(True) trains all of them",
+        ),
         (not 1 <= steps <= MAX_STEPS, f"steps={steps}: a run has 1 to {MAX_STEPS}"),
         (bits not in (None, 8, 16), f"bits={bits}: weights travel with 8 or 16"),
         (checkpoint_every < 1, f"checkpoint_every={checkpoint_every}: a checkpoint is after 1 step or more"),
@@ -132,8 +144,7 @@ def _network(
     """The model as helpers run it. Refuses an encoder, a sample or weights that do not fit it."""
     network = networks.network(model, networks.losses(loss, model), described.byte_features(document, tag))
     check_encoder(document.trained(tag), encoder)
-    fits = sample is None or (sample.dtype == np.uint8 and sample.shape[1:] == (network.features,))
-    plans.refuse((not fits, f"a sample is rows of {network.features} bytes, as the encoder makes them"))
+    networks.check_sample(sample, network.features)
     _check_finite(model)
     return network
 

@@ -87,6 +87,7 @@ class Client(client.Client):
         `held_out` share, which `part` refers to; a bare module needs them. Scores are counted in `buckets`,
         by default as many as have the smallest errors: over all records those of fewer than k together with
         their neighbours. `sample` are public rows that scale activations, `bits` those of weights.
+        A run that has taken no step is evaluated as it was given, with a warning (`Untrained`).
         """
         given: dict[str, Any] = {
             name: each for name, each in locals().items() if name not in ("self", "model")

@@ -47,16 +47,25 @@ def network(model: nn.Module, losses: Sequence[Loss], features: int) -> Network:
     return chain.network(losses)
 
 
-def check_module(model: object) -> None:
-    """Refuse what is no module of torch, or hides one."""
+def check_module(model: object, also: str = "") -> None:
+    """Refuse what is no module of torch, or hides one. `also`: what else could be meant."""
     if not isinstance(model, nn.Module):
         raise BadArguments(
             f"the model is a {type(model).__name__}: give a torch.nn.Module; of an ONNX file, "
-            "maskedlark.training.read_onnx(path, loss) makes one"
+            f"maskedlark.training.read_onnx(path, loss) makes one{also}"
         )
     if hasattr(model, "_orig_mod"):  # By which torch itself finds it.
         raise BadArguments(
             "give the module itself, not what torch.compile returns: it has no forward to read"
+        )
+
+
+def check_sample(sample: object, features: int) -> None:
+    """Refuse what is no rows of bytes: tables, lists, and bytes of another width."""
+    rows = isinstance(sample, np.ndarray) and sample.dtype == np.uint8 and sample.shape[1:] == (features,)
+    if sample is not None and not rows:
+        raise BadArguments(
+            f"a sample is rows of {features} bytes, as the encoder makes them: sample=encoder.encode(people)"
         )
 
 
