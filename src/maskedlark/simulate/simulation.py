@@ -127,6 +127,8 @@ def start(
     and nothing is reported twice. What became a feature, and how, and what was left out, is printed on
     standard error, or given to `say` line by line.
     """
+    if helpers < 2:
+        raise BadSimulation(f"helpers={helpers}: a secret is shared among at least 2 helpers")
     wanted = ColumnRoles(
         tuple([keys] if isinstance(keys, str) else keys),
         _bounded({} if values is None else values),

@@ -1,7 +1,7 @@
 """Turns the caller's options into a plan, a session request and a `Training`. Run by the ad server."""
 
+import operator
 from collections.abc import Sequence
-from numbers import Integral
 from pathlib import Path
 
 import numpy as np
@@ -69,9 +69,8 @@ def begin(
     `fraction` and `depth` are chosen so that every step fits the field, unless they are given.
     """
     networks.check_module(model)
-    for name, given in (("steps", steps), ("batches", batches), ("checkpoint_every", checkpoint_every)):
-        wrong = given is not None and not isinstance(given, Integral)
-        plans.refuse((wrong, f"{name}={given!r}: it is a whole number"))
+    steps, checkpoint_every = _whole("steps", steps), _whole("checkpoint_every", checkpoint_every)
+    batches = None if batches is None else _whole("batches", batches)
     is_file = folder is not None and Path(folder).exists() and not Path(folder).is_dir()
     plans.refuse(
         (is_file, f"folder={str(folder)!r} is a file: name a folder, which is made if it is not there"),
@@ -131,6 +130,14 @@ def begin(
         model, network, clip, planned, sums, loss, tag, sample, bits, encoder, run, checkpoint_every, renewed,
         was_charged,
     )  # fmt: skip
+
+
+def _whole(name: str, given: object) -> int:
+    """A whole number, of any library."""
+    try:
+        return operator.index(given)  # type: ignore[arg-type]
+    except TypeError:
+        raise BadArguments(f"{name}={given!r}: it is a whole number") from None
 
 
 def _network(

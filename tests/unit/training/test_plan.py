@@ -26,7 +26,7 @@ from maskedlark.training.checkpoint import kept
 from maskedlark.training.errors import OtherRun, OverCeiling
 from maskedlark.training.plan import PrivacyTarget, drawn, expected_batch
 from maskedlark.training.predictor import Predictor
-from tests.unit.training.cases import FEATURES, TAG, document, evaluate, home, model, run
+from tests.unit.training.cases import FEATURES, TAG, document, evaluate, home, model, run, table
 
 
 def test_noise_follows_from_epsilon_against_the_ad_server():
@@ -149,8 +149,9 @@ def test_a_model_that_cannot_be_meant_is_refused_before_anything_is_charged(net,
 
 
 def test_a_model_of_fitting_is_told_who_evaluates_it():
+    helpers = home(document())
     with pytest.raises(BadArguments, match=r"is a LogisticRegression.*maskedlark\.fitting\.evaluate"):
-        evaluate(home(document()), fitting.LogisticRegression(None, TAG))
+        evaluate(helpers, fitting.LogisticRegression(helpers, TAG))
 
 
 def test_a_softmax_of_two_is_for_a_binary_label():
@@ -168,8 +169,14 @@ def test_a_dataset_to_aggregate_is_refused_by_the_client_itself(monkeypatch):
         run(helpers, model(), datasets=["measured"])
     with pytest.raises(OtherPurpose, match=said):
         evaluate(helpers, model(), loss="bce", tag=TAG, datasets=["visits", "measured"])
+    with pytest.raises(OtherPurpose, match=said):
+        fitting.LogisticRegression(helpers, TAG, epsilon=1.0, datasets=["measured"]).plan(table()[0])
     with pytest.raises(OtherPurpose, match=r"visits is of reports to train, .*: there is measured"):
         helpers.query(["count"], datasets="visits")
+
+
+def test_whole_numbers_may_be_numpys():
+    assert run(home(document()), model(), steps=np.int64(3), batches=np.int32(2)).plan().steps == 3
 
 
 def test_both_ceilings_of_the_document_are_kept():
