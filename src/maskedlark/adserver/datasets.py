@@ -18,7 +18,7 @@ from maskedlark.core.purpose import Purpose
 from maskedlark.core.suggestions import did_you_mean
 from maskedlark.errors import BadArguments, Expired, WrongType
 from maskedlark.parameters.document import Document
-from maskedlark.release.errors import MixedDatasets
+from maskedlark.release.errors import MixedDatasets, OtherPurpose
 from maskedlark.release.messages import MAX_DATASETS
 from maskedlark.web.errors import UnknownDataset
 from maskedlark.web.parameters import ParameterClient
@@ -118,7 +118,7 @@ class QueryableDatasets:
 
     def choose(self, purpose: Purpose, names: Sequence[str] | None) -> tuple[Document, tuple[bytes, ...]]:
         """The document and digests of these datasets, or of all frozen ones of this purpose."""
-        chosen = self._frozen(purpose) if names is None else self._named(names)
+        chosen = self._frozen(purpose) if names is None else self._named(purpose, names)
         if len(chosen) > MAX_DATASETS:
             raise BadArguments(
                 f"{len(chosen)} datasets, and one query is over at most {MAX_DATASETS}: name fewer"
@@ -149,7 +149,7 @@ class QueryableDatasets:
         # One is enough: a query needs all helpers.
         return any(each.state == "expired" for each in states)
 
-    def _named(self, names: Sequence[str]) -> list[Dataset]:
+    def _named(self, purpose: Purpose, names: Sequence[str]) -> list[Dataset]:
         listed = [names] if isinstance(names, str) else dict.fromkeys(names)
         chosen = [known(self.datasets, name) for name in listed]
         if not chosen:
@@ -158,8 +158,18 @@ class QueryableDatasets:
             if each.state is not DatasetState.FROZEN:
                 advice = _ADVICE.get(each.state, "nothing can be asked of it").format(each.name)
                 raise NotFrozen(f"{each.name} is {each.state}, not frozen: {advice}")
-        if len({(each.selection.purpose, each.selection.parameters) for each in chosen}) > 1:
-            raise MixedDatasets("these datasets are of several purposes or documents: ask for each apart")
+            if each.selection.purpose is not purpose:
+                fitting = ", ".join(
+                    own.name
+                    for own in self.datasets.all()
+                    if (own.selection.purpose, own.state) == (purpose, DatasetState.FROZEN)
+                )
+                raise OtherPurpose(
+                    f"{each.name} is of reports to {each.selection.purpose}, and this is asked of reports to "
+                    f"{purpose}: {f'there is {fitting}' if fitting else 'select and send a dataset of those'}"
+                )
+        if len({each.selection.parameters for each in chosen}) > 1:
+            raise MixedDatasets("these datasets are of several documents: ask for each apart")
         return chosen
 
     def _frozen(self, purpose: Purpose) -> list[Dataset]:

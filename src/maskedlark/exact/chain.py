@@ -14,18 +14,31 @@ from maskedlark.exact.operations import ACTIVATIONS, Activation, Dropout, Identi
 
 _UNITS = 256
 _MAX_SLOPE = 4
-_ADVICE = {
-    nn.BatchNorm1d: "statistics of a batch make one record's gradient depend on others; drop it",
-    nn.LayerNorm: "it is not in the table of operations; drop it",
-    nn.Embedding: "features are bytes; give a category a column of 0 and 255 for each of its values",
-    nn.Conv2d: "convolution is not in the table of operations; use Linear",
-    nn.Softmax: "end at the logits: the loss has its own",
-}
 ONE_CHAIN = (
     "helpers compute one chain of layers: leave one path out, or train any model, as it is, on labels from "
     "one release (docs/CELLS.md)"
 )
-_KNOWN = "there are Linear, ReLU, LeakyReLU, ELU, Sigmoid, Tanh, Dropout, Flatten, Identity"
+KNOWN = "there are Linear, ReLU, LeakyReLU, ELU, Sigmoid, Tanh, Dropout, Flatten, Identity"
+NOT_IN_TABLE = f"is not in the table of operations; {KNOWN}"
+EMBEDDING = "features are bytes; give a category a column of 0 and 255 for each of its values"
+RECURRENT = "recurrent layers are not in the table of operations; give every moment columns of its own"
+ATTENTION = "attention is not in the table of operations; use Linear"
+CONVOLUTION = "convolution is not in the table of operations; use Linear"
+OF_A_BATCH = "statistics of a batch make one record's gradient depend on others; drop it"
+_ADVICE: dict[tuple[type[nn.Module], ...], str] = {
+    (nn.BatchNorm1d,): OF_A_BATCH,
+    (nn.LayerNorm,): "it is not in the table of operations; drop it",
+    (nn.Embedding, nn.EmbeddingBag): EMBEDDING,
+    (nn.RNNBase, nn.RNNCellBase): RECURRENT,
+    (nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerDecoderLayer): ATTENTION,
+    (nn.Conv1d, nn.Conv2d): CONVOLUTION,
+    (nn.Softmax,): "end at the logits: the loss has its own",
+}
+
+
+def advice(module: nn.Module) -> str | None:
+    """What to do about a module that never fits; None for any other."""
+    return next((text for kinds, text in _ADVICE.items() if isinstance(module, kinds)), None)
 
 
 class Chain:
@@ -46,15 +59,14 @@ class Chain:
             case nn.ReLU() | nn.Sigmoid() | nn.Tanh():
                 self._activate(name, module)
             case nn.LeakyReLU(negative_slope=slope) | nn.ELU(alpha=slope):
-                self._activate(name, module, _in_units(name, slope, _MAX_SLOPE))
+                self._activate(name, module, slope_units(name, slope))
             case nn.Dropout():
                 if module.p > 0:
                     self._drop(name, Dropout(_in_units(name, module.p, 1 - 1 / _UNITS)))
             case nn.Identity() | nn.Flatten():
                 pass
             case _:
-                advice = next((text for kind, text in _ADVICE.items() if isinstance(module, kind)), _KNOWN)
-                raise ModelDoesNotFit(f"{name} ({type(module).__name__})", advice)
+                raise ModelDoesNotFit(f"{name} ({type(module).__name__})", advice(module) or KNOWN)
 
     def network(self, losses: Sequence[Loss]) -> Network:
         """The network of the modules added, with one loss per label."""
@@ -99,6 +111,11 @@ class Chain:
         if self._dropout is not None:
             raise ModelDoesNotFit(name, "is the second dropout between two linear layers; keep one")
         self._dropout, self._last = dropout, name
+
+
+def slope_units(name: str, slope: float) -> int:
+    """A slope, rounded to units of 1/256."""
+    return _in_units(name, slope, _MAX_SLOPE)
 
 
 def _in_units(name: str, number: float, most: float) -> int:

@@ -87,7 +87,12 @@ class SoftmaxCrossEntropy(Loss):
 
     def __post_init__(self) -> None:
         if not 2 <= self.classes <= 1 << 12:
-            raise ModelDoesNotFit(str(self), "softmax takes 2 to 4096 classes; merge rare ones")
+            change = "merge rare ones"
+            if self.classes < 2:
+                change = 'with one output, take loss = "bce" (yes or no) or "mse" (a number)'
+            raise ModelDoesNotFit(
+                "softmax", f"takes an output per class, 2 to 4096, and the model has {self.classes}; {change}"
+            )
 
     @property
     def outputs(self) -> int:

@@ -12,7 +12,7 @@ from onnx import NodeProto, TensorProto, ValueInfoProto, numpy_helper
 from maskedlark.core.suggestions import did_you_mean
 from maskedlark.exact import onnx_external, onnx_linear
 from maskedlark.exact.errors import ModelDoesNotFit
-from maskedlark.exact.onnx_advice import ADVICE
+from maskedlark.exact.onnx_advice import ADVICE, COLUMNS, NOT_IN_TABLE
 from maskedlark.exact.onnx_nodes import argument, refuse
 from maskedlark.exact.onnx_shapes import FLOATS
 
@@ -47,8 +47,7 @@ class Graph:
         name = self._end(output)
         while (node := self._made.get(name)) is not None and len(nodes) <= len(self._made):
             if node.domain not in _DOMAINS and (node.domain, node.op_type) != ("ai.onnx.ml", "ZipMap"):
-                unknown = f"of {node.domain} is not in the table of operations; replace or drop it"
-                refuse(node, ADVICE.get(node.op_type, unknown))
+                refuse(node, ADVICE.get(node.op_type, f"of {node.domain}: {NOT_IN_TABLE}"))
             nodes.append(node)
             name = self._numbers(node)
         if name not in self._inputs:
@@ -66,14 +65,23 @@ class Graph:
             named = self._numeric
         if len(named) != 1 or named[0] not in self._outputs:
             names = ", ".join(self._outputs) or "none"
+            if any(self._is_column(each) for each in named):
+                raise ModelDoesNotFit(self._name, f"has outputs {names}; {COLUMNS}")
             raise ModelDoesNotFit(self._name, f'has outputs {names}; say which one to train: output = "NAME"')
         return named[0]
 
+    def _is_column(self, output: str) -> bool:
+        """Whether it is one of those that `zipmap="columns"` cuts the probabilities into."""
+        cut = self._made.get(output)
+        if cut is not None and cut.op_type == "Reshape":
+            cut = self._made.get(argument(cut, 0))
+        return cut is not None and cut.op_type == "Slice"
+
     def _numbers(self, node: NodeProto) -> str:
         """The node's input that depends on the records."""
-        if node.op_type == "Add":
-            return next((str(name) for name in node.input if not self.holds(name)), argument(node, 0))
-        return str(node.input[-1]) if node.op_type == "Concat" and node.input else argument(node, 0)
+        if node.op_type == "Concat" and node.input:
+            return str(node.input[-1])
+        return next((str(name) for name in node.input if name and not self.holds(name)), argument(node, 0))
 
     def made(self, name: str) -> NodeProto | None:
         """The node that computes a value."""

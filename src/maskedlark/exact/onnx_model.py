@@ -17,9 +17,17 @@ from torch import nn
 
 from maskedlark.exact import onnx_external
 from maskedlark.exact import onnx_shapes as shapes
-from maskedlark.exact.chain import Chain
+from maskedlark.exact.chain import Chain, slope_units
 from maskedlark.exact.errors import ModelDoesNotFit
-from maskedlark.exact.onnx_advice import ADVICE, NOT_IN_TABLE, SCALED, TWO_PATHS
+from maskedlark.exact.onnx_advice import (
+    ADVICE,
+    ARITHMETIC,
+    BOTH_COMPUTED,
+    NEVER,
+    NOT_IN_TABLE,
+    SCALED,
+    TWO_PATHS,
+)
 from maskedlark.exact.onnx_graph import Graph
 from maskedlark.exact.onnx_nodes import argument, attribute, name_of, optional, refuse
 from maskedlark.exact.operations import ACTIVATIONS
@@ -45,6 +53,10 @@ def read(
     """
     graph = Graph(model, folder)
     features, nodes = graph.way(output)
+    for node in nodes:
+        # Numbers are also picked around a recurrent layer: only a table that is stored is an embedding.
+        if node.op_type in NEVER and (node.op_type != "Gather" or graph.holds(argument(node, 0))):
+            refuse(node, NEVER[node.op_type])
     reader = _Reader(graph, losses, features)
     for node in nodes:
         reader.read(node)
@@ -89,10 +101,14 @@ class _Reader:
             self._dropout(node)
         elif node.op_type in _ACTIVATIONS:
             slopes = [attribute(node, "alpha", default) for default in _SLOPES.get(node.op_type, ())]
-            rounded = [round(slope * 256) / 256 for slope in slopes]  # As the engine rounds them.
+            rounded = [slope_units(name_of(node), slope) / 256 for slope in slopes]  # As the engine has them.
             self._modules.append((name_of(node), _ACTIVATIONS[node.op_type](*rounded)))
         elif node.op_type in ("Softmax", "Concat"):
             self._finish(node)
+        elif node.op_type in ARITHMETIC and not any(self._graph.holds(name) for name in node.input):
+            refuse(node, BOTH_COMPUTED)
+        elif node.op_type in ARITHMETIC and not self._modules:
+            refuse(node, SCALED)
         else:
             refuse(node, ADVICE.get(node.op_type, NOT_IN_TABLE))
 

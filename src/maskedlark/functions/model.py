@@ -132,6 +132,12 @@ class DescribedModel(Settings):
             low, high = loss.label_range
             if not low <= min(values) <= max(values) <= high:
                 raise BadArguments(f"{loss} takes labels {low} … {high}; {tag} declares {label.kind} ones")
+            if isinstance(loss, SoftmaxCrossEntropy) and high > max(values):
+                raise BadArguments(
+                    f"softmax has an output per class, {loss.classes} here, and {tag} declares "
+                    f"{label.kind} labels of {min(values):g} … {max(values):g}: give the last layer "
+                    f"{max(values) + 1:g} outputs"
+                )
 
     def check_features(self, document: Document, tag: str) -> None:
         """Refuse a network that does not match this model's records."""

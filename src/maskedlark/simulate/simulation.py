@@ -129,6 +129,8 @@ def start(
     standard error, or given to `say` line by line. In a script, more `processes` than one need Python's usual
     `if __name__ == "__main__":`.
     """
+    if helpers < 2:
+        raise BadSimulation(f"helpers={helpers}: a secret is shared among at least 2 helpers")
     wanted = ColumnRoles(
         tuple([keys] if isinstance(keys, str) else keys),
         _bounded({} if values is None else values),

@@ -1,5 +1,6 @@
 """Turns the caller's options into a plan, a session request and a `Training`. Run by the ad server."""
 
+import operator
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -67,7 +68,17 @@ def begin(
     `sampling="whole"` uses all, `"chosen"` those that each step names. A `folder` makes the run resumable.
     `fraction` and `depth` are chosen so that every step fits the field, unless they are given.
     """
+    networks.check_module(model)
+    steps, checkpoint_every = _whole("steps", steps), _whole("checkpoint_every", checkpoint_every)
+    batches = None if batches is None else _whole("batches", batches)
+    is_file = folder is not None and Path(folder).exists() and not Path(folder).is_dir()
     plans.refuse(
+        (is_file, f"folder={str(folder)!r} is a file: name a folder, which is made if it is not there"),
+        (
+            not any(each.requires_grad for each in model.parameters()),
+            "every parameter of the model is fixed (requires_grad=False), so that nothing can be learned: "
+            "model.requires_grad_(True) trains all of them",
+        ),
         (not 1 <= steps <= MAX_STEPS, f"steps={steps}: a run has 1 to {MAX_STEPS}"),
         (bits not in (None, 8, 16), f"bits={bits}: weights travel with 8 or 16"),
         (checkpoint_every < 1, f"checkpoint_every={checkpoint_every}: a checkpoint is after 1 step or more"),
@@ -123,6 +134,14 @@ def begin(
     )  # fmt: skip
 
 
+def _whole(name: str, given: object) -> int:
+    """A whole number, of any library."""
+    try:
+        return operator.index(given)  # type: ignore[arg-type]
+    except TypeError:
+        raise BadArguments(f"{name}={given!r}: it is a whole number") from None
+
+
 def _network(
     document: Document,
     tag: str,
@@ -134,8 +153,7 @@ def _network(
     """The model as helpers run it. Refuses an encoder, a sample or weights that do not fit it."""
     network = networks.network(model, networks.losses(loss, model), described.byte_features(document, tag))
     check_encoder(document.trained(tag), encoder)
-    fits = sample is None or (sample.dtype == np.uint8 and sample.shape[1:] == (network.features,))
-    plans.refuse((not fits, f"a sample is rows of {network.features} bytes, as the encoder makes them"))
+    networks.check_sample(sample, network.features)
     _check_finite(model)
     return network
 

@@ -52,11 +52,11 @@ class Client(client.Client):
         record independently, `batches` splits all records into that many, anew after each pass,
         `sampling="whole"` uses all, `"chosen"` those that each step names. One of these says what it costs:
         `epsilon`, `against` the ad server alone or a "coalition", or `noise`; `delta` is the session's.
-        A share `held_out` is in no batch. `encoder` is saved with the model; `sample` are public rows that
-        scale activations. With a `folder` a run that ended carries on from its last checkpoint, one after
-        `checkpoint_every` steps. `bits` of weights (8, or 16 if 8 cannot hold them), `fraction` bits
-        of clipped errors and `depth` say how helpers compute; the last two follow from the batch, so that
-        every step fits the field.
+        A share `held_out` is in no batch. `encoder` is saved with the model; `sample` are public rows as
+        bytes, `encoder.encode(people)`, that scale activations and tell how long gradients are. With a
+        `folder` a run that ended carries on from its last checkpoint, one after `checkpoint_every` steps.
+        `bits` of weights (8, or 16 if 8 cannot hold them), `fraction` bits of clipped errors and `depth` say
+        how helpers compute; the last two follow from the batch, so that every step fits the field.
         """
         given = {name: each for name, each in locals().items() if name not in ("self", "model")}
         from maskedlark.training.begin import begin  # noqa: PLC0415 - measuring needs no torch
@@ -87,6 +87,7 @@ class Client(client.Client):
         `held_out` share, which `part` refers to; a bare module needs them. Scores are counted in `buckets`,
         by default as many as have the smallest errors: over all records those of fewer than k together with
         their neighbours. `sample` are public rows that scale activations, `bits` those of weights.
+        A run that has taken no step is evaluated as it was given, with a warning (`Untrained`).
         """
         given: dict[str, Any] = {
             name: each for name, each in locals().items() if name not in ("self", "model")

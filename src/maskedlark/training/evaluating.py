@@ -8,6 +8,7 @@ evaluated.recalibrated(training)     the model with its intercept and slope set 
 With `people`, the ad server's own rows, buckets are quantiles of their scores, and only ones are counted.
 """
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -33,6 +34,7 @@ from maskedlark.parameters.document import Document
 from maskedlark.training import network as networks
 from maskedlark.training import plan as plans
 from maskedlark.training import public_rows, recalibrating, score_buckets
+from maskedlark.training.errors import Untrained
 from maskedlark.training.evaluation_plan import EvaluationPlan
 from maskedlark.training.metrics import LabelMeasures
 from maskedlark.training.predictor import Predictor, check_encoder
@@ -48,7 +50,7 @@ BITS = 16
 Which = Literal["all", "held_out", "training"]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Evaluated:
     """The result of an evaluation, label by label, and its cost."""
 
@@ -60,6 +62,8 @@ class Evaluated:
         named = [f"label {place}: {each}" for place, each in enumerate(self.labels)]
         return "\n".join(named) if len(named) > 1 else str(self.labels[0])
 
+    __repr__ = __str__
+
     def recalibrated(self, model: Training | Predictor) -> Predictor:
         """A copy of the model that was evaluated, with intercept and slope from this histogram.
 
@@ -70,7 +74,7 @@ class Evaluated:
         return recalibrating.predictor(predictor, recalibrating.of_labels(self.labels))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Evaluation:
     """One question about a network with these weights. Nothing is asked or charged until `ask`."""
 
@@ -94,6 +98,9 @@ class Evaluation:
         plans.refuse((few, f"buckets={self.buckets}: one tells no score from another; give 2 or more"))
         if self.noise is None and self.epsilon is None:
             object.__setattr__(self, "epsilon", EPSILON)
+
+    def __repr__(self) -> str:
+        return f"<Evaluation of {self.tag}, part={self.part!r}: plan() prices it, ask() asks it>"
 
     @cached_property
     def document(self) -> Document:
@@ -244,6 +251,7 @@ def evaluation_query(
     check_encoder(document.trained(asked.tag), asked.encoder)
     features = described.byte_features(document, asked.tag)
     network = networks.network(asked.model, networks.losses(asked.loss, asked.model), features)
+    networks.check_sample(sample, features)
     sent = networks.quantised(network, asked.model, scaling if sample is None else sample, bits)
     rows = None if table is None else public_rows.encoded(table, asked.encoder, features)
     return Evaluation(client, asked.tag, network, sent, rows, buckets, part, share, datasets, noise, epsilon)
@@ -271,9 +279,16 @@ def _asked(
     if isinstance(model, nn.Module):
         if loss is None or tag is None:
             raise BadArguments("a bare module does not say what it was trained for: give loss and tag")
+        networks.check_module(model)
         return Predictor(model, loss, tag), 0.0, None
     _check_trained(model)
     asked = Predictor(model.model, loss or model.loss, tag or model.tag, model.encoder)
     if isinstance(model, Training):
+        if not model.taken:
+            warnings.warn(
+                "no step of this run was taken: what is evaluated is the model as it was given",
+                Untrained,
+                stacklevel=4,
+            )
         return asked, model.planned.sampling.held_out, model.sample
     return asked, 0.0, None

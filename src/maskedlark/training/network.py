@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from torch import fx, nn
 from torch.nn import functional
 
-from maskedlark.exact.chain import ONE_CHAIN, Chain
+from maskedlark.errors import BadArguments
+from maskedlark.exact.chain import NOT_IN_TABLE, ONE_CHAIN, Chain, advice
 from maskedlark.exact.errors import ModelDoesNotFit
 from maskedlark.exact.losses import BinaryCrossEntropy, Loss, SoftmaxCrossEntropy, SquaredError
 from maskedlark.exact.network import Network
@@ -35,14 +36,50 @@ def network(model: nn.Module, losses: Sequence[Loss], features: int) -> Network:
         chain.add("", model)
         return chain.network(losses)
     try:
-        graph = fx.Tracer().trace(model)
-    except (fx.proxy.TraceError, TypeError) as error:
+        for node in _traced(model).nodes:
+            _add(chain, model, node)
+    except ModelDoesNotFit:
+        # A layer that never fits is named before what forward does with its outputs.
+        for name, module in model.named_modules():
+            if (change := advice(module)) is not None:
+                raise ModelDoesNotFit(f"{name or 'the model'} ({type(module).__name__})", change) from None
+        raise
+    return chain.network(losses)
+
+
+def check_module(model: object, also: str = "") -> None:
+    """Refuse what is no module of torch, or hides one. `also`: what else could be meant."""
+    if not isinstance(model, nn.Module):
+        raise BadArguments(
+            f"the model is a {type(model).__name__}: give a torch.nn.Module; of an ONNX file, "
+            f"maskedlark.training.read_onnx(path, loss) makes one{also}"
+        )
+    if hasattr(model, "_orig_mod"):  # By which torch itself finds it.
+        raise BadArguments(
+            "give the module itself, not what torch.compile returns: it has no forward to read"
+        )
+
+
+def check_sample(sample: object, features: int) -> None:
+    """Refuse what is no rows of bytes: tables, lists, and bytes of another width."""
+    rows = isinstance(sample, np.ndarray) and sample.dtype == np.uint8 and sample.shape[1:] == (features,)
+    if sample is not None and not rows:
+        raise BadArguments(
+            f"a sample is rows of {features} bytes, as the encoder makes them: sample=encoder.encode(people)"
+        )
+
+
+def _traced(model: nn.Module) -> fx.Graph:
+    """Its forward as a graph. That is the user's own code, so its own message is shown."""
+    try:
+        return fx.Tracer().trace(model)
+    except fx.proxy.TraceError as error:
         raise ModelDoesNotFit(
             "the model", f"does not always do the same: {error}; write forward without conditions"
         ) from None
-    for node in graph.nodes:
-        _add(chain, model, node)
-    return chain.network(losses)
+    except Exception as error:
+        said = f"cannot be traced: {type(error).__name__}: {error}"
+        raise ModelDoesNotFit("the model", f"{said}; write forward as a chain of modules") from error
 
 
 def _add(chain: Chain, model: nn.Module, node: fx.Node) -> None:
@@ -56,7 +93,7 @@ def _add(chain: Chain, model: nn.Module, node: fx.Node) -> None:
         name = getattr(node.target, "__name__", str(node.target))
         kind = next((kind for kind, same in _TRACED.items() if node.target in same), None)
         if kind is None:
-            raise ModelDoesNotFit(name, "is not in the table of operations; replace or drop it")
+            raise ModelDoesNotFit(name, NOT_IN_TABLE)
         chain.add(name, kind())
 
 
@@ -70,8 +107,8 @@ def read_onnx(path: str | Path, loss: str | Sequence[str], output: str | None = 
 def ends_in_sigmoid(model: nn.Module) -> bool:
     """Whether its outputs are probabilities: a sigmoid may follow the last layer, as the loss has it too."""
     try:
-        nodes = list(fx.Tracer().trace(model).nodes)
-    except (fx.proxy.TraceError, TypeError):
+        nodes = list(_traced(model).nodes)
+    except ModelDoesNotFit:
         return False
     last = next(node for node in reversed(nodes) if node.op != "output")
     if last.op == "call_module":

@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.filesize import decimal
 
-from maskedlark.adserver.query_arguments import check_cost
+from maskedlark.adserver.query_arguments import check_cost, is_over_0
 from maskedlark.adserver.spending import BudgetState
 from maskedlark.core.batches import room
 from maskedlark.dp import calibration, sampling
@@ -219,7 +219,10 @@ def drawn(
     refuse(
         (given != 1, "say how batches are made: sampling_rate, batches, or sampling='whole' or 'chosen'"),
         (kind not in (None, "whole", "chosen"), f"sampling={kind!r}: there are 'whole' and 'chosen'"),
-        (rate is not None and not 0 < rate <= 1, f"sampling_rate={rate}: a rate is over 0, and 1 at most"),
+        (
+            rate is not None and not (is_over_0(rate) and rate <= 1),
+            f"sampling_rate={rate}: a rate is over 0, and 1 at most",
+        ),
         (batches is not None and batches < 1, f"batches={batches}: an epoch has 1 or more"),
         (not 0 <= held_out < 1, f"held_out={held_out:g}: a share is at least 0, and less than 1"),
     )

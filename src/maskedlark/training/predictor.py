@@ -23,7 +23,7 @@ from maskedlark.features.encoder import Encoder
 from maskedlark.parameters.settings import TrainedModel
 from maskedlark.training import network as networks
 from maskedlark.training.checkpoint import UNREADABLE, read_saved
-from maskedlark.training.errors import NotAModel
+from maskedlark.training.errors import NO_ENCODER, NO_ROWS, NotAModel, RowsDoNotFit
 from maskedlark.web import files
 from maskedlark.wire.message import Settings
 
@@ -80,9 +80,11 @@ class Predictor:
         if isinstance(table, np.ndarray) and table.dtype == np.uint8:
             encoded = table
         elif self.encoder is None:
-            raise NotAModel("this model was saved without its encoder: ask it with bytes (n, features)")
+            raise RowsDoNotFit(NO_ENCODER)
         else:
             encoded = self.encoder.encode(table)
+        if not len(encoded):
+            raise RowsDoNotFit(NO_ROWS)
         first = next(self.model.parameters())
         scaled: torch.Tensor = torch.from_numpy(encoded).to(first.device, first.dtype) / 2**FEATURE_EXPONENT
         return scaled

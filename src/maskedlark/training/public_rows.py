@@ -16,7 +16,7 @@ from maskedlark.features import table as tables
 from maskedlark.features.encoder import Encoder
 from maskedlark.ledger.budget import Account
 from maskedlark.parameters.document import Document
-from maskedlark.training.errors import RowsDoNotFit
+from maskedlark.training.errors import NO_ENCODER, NO_ROWS, RowsDoNotFit
 
 Bytes = NDArray[np.uint8]
 
@@ -31,11 +31,11 @@ def encoded(table: Any, encoder: Encoder | None, width: int) -> Bytes:  # noqa: 
             )
         rows = table
     elif encoder is None:
-        raise RowsDoNotFit("give encoder=, the one that made browsers' bytes, or rows as uint8 (n, features)")
+        raise RowsDoNotFit(NO_ENCODER)
     else:
         rows = encoder.encode(table)
     if not len(rows):
-        raise RowsDoNotFit("the table has no rows")
+        raise RowsDoNotFit(NO_ROWS)
     if rows.shape[1] != width:
         raise RowsDoNotFit(f"the model takes {width} bytes per row, these have {rows.shape[1]}")
     return np.ascontiguousarray(rows)

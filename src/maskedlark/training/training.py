@@ -28,7 +28,7 @@ from maskedlark.exact.network import Network
 from maskedlark.exact.quantise import Quantised
 from maskedlark.features.encoder import Encoder
 from maskedlark.functions import weights
-from maskedlark.ledger.errors import SlotTaken
+from maskedlark.ledger.errors import SlotTaken, StepOver
 from maskedlark.ledger.receipt import ClosedReceipt, OpenedReceipt
 from maskedlark.parameters import randomised
 from maskedlark.release.session import body_digest
@@ -42,7 +42,7 @@ from maskedlark.wire.steps import Ranges
 CHECKPOINT_EVERY = 10
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Training:
     """One run. Iterate over it once: a step answers only one request body, so other weights are refused."""
 
@@ -68,6 +68,11 @@ class Training:
     receipts: Mapping[str, OpenedReceipt] = field(default_factory=dict)
     _kept: list[Stateful] = field(default_factory=list)
     _bar: Bar | None = None
+    taken: int = 0
+    """How many steps were answered, here or before the last checkpoint."""
+
+    def __repr__(self) -> str:
+        return f"<Training of {self.tag}: {self.taken} of {len(self)} steps>"
 
     def plan(self) -> TrainingPlan:
         """Both ε figures, noise, expected signal and bytes. Charges nothing."""
@@ -91,6 +96,7 @@ class Training:
 
     def __iter__(self) -> Iterator["Step"]:
         kept = [self.model, *self._kept]
+        self._check_not_over()
         if self.run is not None:
             self.run.begin()
         self.receipts = self._opened()
@@ -102,6 +108,14 @@ class Training:
                     self._bar.advance()
                 if self.run and ((number + 1) % self.every == 0 or number + 1 == len(self)):
                     self.run.save(number + 1, kept)
+
+    def _check_not_over(self) -> None:
+        """Refuse a second loop of a run without checkpoints, before helpers do."""
+        if self.run is None and self.taken >= min(len(self), 2):
+            raise StepOver(
+                f"this run has taken {self.taken} of its {len(self)} steps, and takes none again: nothing is "
+                "charged. Train more in a new client.training; one with a folder can be interrupted"
+            )
 
     def _opened(self) -> Mapping[str, OpenedReceipt]:
         """Open the session; if another session has taken its slots, use later ones."""
@@ -122,7 +136,8 @@ class Training:
         if first is None:
             # Save random initial weights too: step 0 can only be repeated with the same ones.
             self.run.save(0, kept)
-        return first or 0
+        self.taken = first or 0
+        return self.taken
 
     def quantised(self) -> Quantised:
         """The model's weights, quantised as they are sent."""
@@ -132,6 +147,7 @@ class Training:
         """The private mean gradient of a step at the model's weights, flat."""
         quantised = self.quantised()
         total = self._sum(number, weights.encode(quantised), chosen)
+        self.taken = max(self.taken, number + 1)
         size = sum(stop - start for start, stop in chosen) or self.planned.batch
         unit = randomised.UNIT if self.planned.session_charge is None else 1
         return lift(self.network, quantised, self.clip, total) / (size * unit)
@@ -166,12 +182,15 @@ class Training:
         self.sums.stop()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Step:
     """One step of a run."""
 
     training: Training
     number: int
+
+    def __repr__(self) -> str:
+        return f"<Step {self.number} of {self.training!r}>"
 
     def backward(self, chosen: Ranges = ()) -> None:
         """Add the private gradient to `param.grad`. `chosen`: the batch, if the caller chooses batches."""

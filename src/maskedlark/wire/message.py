@@ -16,6 +16,14 @@ Hex32 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Hex64 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{128}$")]
 MAX_FAULTS, MAX_COUNTED, MAX_SAID = 3, 1000, 500
 """How many faults are reported, how many are examined, and how many characters a report has."""
+_PLAINER = (
+    (re.compile(r"^\w+ should have (at (?:least|most) \d+ items?) after validation, "), r"\1, "),
+    (
+        re.compile(r"^String should match pattern '\^\[A-Za-z0-9([^\]]+)\]\+\$'$"),
+        r"use letters, digits, and any of '\1'",
+    ),
+)
+"""What pydantic says in words of its types, and the same of what was typed."""
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,39}")
 
 
@@ -75,4 +83,7 @@ def faults(error: ValidationError) -> str:
 def _fault(fault: ErrorDetails) -> str:
     # A draft's author needs to see an unknown name; from others, only plain words are repeated.
     place = [name for name in fault["loc"] if isinstance(name, int) or _PLAIN.fullmatch(name)]
-    return ": ".join(filter(None, [".".join(map(str, place)), fault["msg"].removeprefix("Value error, ")]))
+    said = fault["msg"].removeprefix("Value error, ")
+    for form, plain in _PLAINER:
+        said = form.sub(plain, said)
+    return ": ".join(filter(None, [".".join(map(str, place)), said]))

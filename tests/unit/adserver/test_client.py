@@ -174,6 +174,11 @@ def test_a_filter_without_ends_is_refused(world):
         world.client.query(["purchase"], where={"place": Between()})
 
 
+def test_a_query_of_nothing_is_refused_in_plain_words(world):
+    with pytest.raises(BadArguments, match="values: at least 1 item, not 0"):
+        world.client.query([])
+
+
 def test_several_groupings_give_as_many_tables(world):
     for helper in world.helpers:
         _, columns = helper.tables[0]

@@ -135,3 +135,11 @@ def test_an_output_can_be_named_and_a_wrong_name_lists_them() -> None:
         read(data, ["bce"], "probability")
     with pytest.raises(ModelDoesNotFit, match="train the output of probabilities"):
         read(data, ["bce"], "label")
+
+
+@pytest.mark.parametrize("name", ["LogisticRegression", "MLPClassifier"])
+def test_columns_of_probabilities_are_told_how_to_export(name: str) -> None:
+    data = exported_by_sklearn(fitted(name, FEATURES), FEATURES, zipmap="columns")
+    with pytest.raises(ModelDoesNotFit, match=r'export with options=\{"zipmap": False\}'):
+        read(data, ["bce"])
+    assert read(exported_by_sklearn(fitted(name, FEATURES), FEATURES, zipmap=False), ["bce"])

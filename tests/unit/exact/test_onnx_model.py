@@ -259,6 +259,8 @@ BROKEN = {
     "slope of nothing": inside("Elu", alpha=NAN),
     "no weight": built(node("MatMul", "x w", "o")),
     "one input": built(node("MatMul", "x", "o")),
+    "slope that would be 0": inside("LeakyRelu", alpha=0.001),
+    "slope that is too large": inside("LeakyRelu", alpha=5.0),
     "integer weight": built(node("MatMul", "x w", "o"), w=np.ones((4, 1), np.int8)),
     "garbage": b"hello world garbage",
     "nothing": b"",
@@ -347,3 +349,62 @@ def test_two_paths_get_advice_that_helps_from_a_file_and_from_torch(module: torc
 def test_outputs_and_losses_have_to_agree() -> None:
     with pytest.raises(ModelDoesNotFit, match=r"0.weight: gives 1 outputs"):
         network_of(built(node("MatMul", "x w", "m"), **W), "bce", "bce")
+
+
+class Recurrent(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.e, self.l = torch.nn.LSTM(1, 3, batch_first=True), torch.nn.Linear(3, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        scores: torch.Tensor = self.l(self.e(x[:, :, None])[0][:, -1])
+        return scores
+
+
+class Embedded(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.e, self.l = torch.nn.Embedding(256, 2), torch.nn.Linear(8, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        scores: torch.Tensor = self.l(self.e((x * 256).long()).flatten(1))
+        return scores
+
+
+def between(activation: torch.nn.Module) -> torch.nn.Module:
+    return torch.nn.Sequential(torch.nn.Linear(4, 3), activation, torch.nn.Linear(3, 1))
+
+
+THERE_ARE = "not in the table of operations; there are Linear, ReLU, LeakyReLU, ELU, Sigmoid, Tanh"
+
+
+@pytest.mark.parametrize("dynamo", [True, False])
+@pytest.mark.parametrize(
+    ("module", "said"),
+    [
+        (Recurrent(), "LSTM.*recurrent layers are not in the table of operations"),
+        (Embedded(), "give a category a column of 0 and 255 for each of its values"),
+        (between(torch.nn.SiLU()), rf"SiLU.*{THERE_ARE}"),
+        (between(torch.nn.GELU()), THERE_ARE),
+        (between(torch.nn.PReLU()), THERE_ARE),
+        (between(torch.nn.Softplus()), THERE_ARE),
+        (between(torch.nn.Hardswish()), THERE_ARE),
+    ],
+)
+def test_a_file_and_its_module_are_told_the_same(module: torch.nn.Module, said: str, dynamo: bool) -> None:
+    if dynamo:
+        pytest.importorskip("onnxscript")
+    with pytest.raises(ModelDoesNotFit, match=said) as caught:
+        read(exported(module, (2, 4), dynamo=dynamo), BCE)
+    assert "scaler" not in str(caught.value)
+    with pytest.raises(ModelDoesNotFit, match=said.replace("not in the table of operations; t", ".*t")):
+        networks.network(module, networks.losses("bce", module), 4)
+
+
+def test_a_scaler_is_told_apart_from_a_factor_between_layers() -> None:
+    scaled = built(node("Mul", "x c", "s"), node("MatMul", "s w", "o"), c=np.float32(2), **W)
+    with pytest.raises(ModelDoesNotFit, match="fit the model again on byte / 256, and export it without its"):
+        read(scaled, BCE)
+    with pytest.raises(ModelDoesNotFit, match="fold it into a weight") as caught:
+        read(built(node("MatMul", "x k", "m"), node("Mul", "m c", "o"), c=np.float32(2), **TWO), BCE)
+    assert "scaler" not in str(caught.value)

@@ -99,3 +99,24 @@ def test_settings_that_differ_from_a_folders_are_named(tmp_path):
         simulation._same(tmp_path, now)
     with pytest.raises(OtherSimulation, match=r"its number of helpers differ"):
         simulation._same(tmp_path, {**now, "helpers": 3})
+
+
+@pytest.mark.usefixtures("nothing_starts")
+@pytest.mark.parametrize("helpers", [1, 0])
+def test_one_helper_is_too_few(tmp_path, helpers):
+    with pytest.raises(BadSimulation, match="is shared among at least 2 helpers"):
+        simulate.start(PEOPLE, tmp_path / "play", label="bought", helpers=helpers)
+    assert not (tmp_path / "play").exists()
+
+
+@pytest.mark.usefixtures("nothing_starts")
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"helpers": 20}, "helpers: at most 16 items, not 20"),
+        ({"tag": "a\nb"}, r"models\.0\.tag: use letters, digits, and any of '_\.:/ -'"),
+    ],
+)
+def test_a_document_is_refused_in_plain_words(tmp_path, options, said):
+    with pytest.raises(InvalidDocument, match=said):
+        simulate.start(PEOPLE, tmp_path / "play", label="bought", **options)

@@ -121,3 +121,43 @@ def test_a_gradient_finds_its_way_and_adds_up():
     networks.fill(found, net, flat)
     assert np.array_equal(gradient(net), 2 * flat)
     assert [*networks.parameters(found, net)] == ["0.weight", "0.bias", "2.weight", "2.bias"]
+
+
+class Recurrent(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.e, self.l = nn.LSTM(1, 4, batch_first=True), nn.Linear(4, 1)
+
+    def forward(self, x):
+        return self.l(self.e(x[:, :, None])[0][:, -1])
+
+
+@pytest.mark.parametrize(
+    ("net", "said"),
+    [
+        (Recurrent(), r"e \(LSTM\): recurrent layers"),
+        (nn.LSTM(6, 4), r"the model \(LSTM\): recurrent layers"),
+        (nn.TransformerEncoderLayer(6, 2), r"the model \(TransformerEncoderLayer\): attention"),
+        (nn.Sequential(nn.Linear(6, 4), nn.SiLU(), nn.Linear(4, 1)), "there are Linear"),
+    ],
+)
+def test_a_layer_that_never_fits_is_named_before_what_is_done_with_it(net, said):
+    with pytest.raises(ModelDoesNotFit, match=said):
+        read(net)
+
+
+class Breaks(nn.Module):
+    def forward(self, x):
+        raise RuntimeError("only for images")
+
+
+def test_what_forward_raises_is_shown():
+    with pytest.raises(
+        ModelDoesNotFit, match=r"the model: cannot be traced: RuntimeError: only for images; write"
+    ):
+        read(Breaks())
+
+
+def test_softmax_of_one_output_is_told_what_it_is():
+    with pytest.raises(ModelDoesNotFit, match=r'the model has 1; with one output, take loss = "bce"'):
+        read(model(), "cross_entropy")

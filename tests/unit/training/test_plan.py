@@ -3,24 +3,30 @@ import re
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
+import torch
+from sklearn.linear_model import LogisticRegression
 from torch import nn
 
+from maskedlark import fitting
+from maskedlark.adserver.report_store import ChunkStart, Selection
 from maskedlark.adserver.spending import BudgetState
 from maskedlark.core.batches import room
+from maskedlark.core.purpose import Purpose
 from maskedlark.dp.session_charge import SessionCharge, adserver_epsilon, coalition_epsilon
 from maskedlark.errors import BadArguments, NoiseTooSmall
 from maskedlark.features import Encoder, Scaled
 from maskedlark.ledger.budget import SESSIONS, BudgetEntry, EpsilonPair
 from maskedlark.ledger.errors import AccountClosed, BudgetExhausted, DeltaExhausted
 from maskedlark.ledger.wording import at_most, both
-from maskedlark.release.errors import TooFewRecords, TooManyRecords
+from maskedlark.release.errors import OtherPurpose, TooFewRecords, TooManyRecords
 from maskedlark.training import plan as plans
 from maskedlark.training.checkpoint import kept
 from maskedlark.training.errors import OtherRun, OverCeiling
 from maskedlark.training.plan import PrivacyTarget, drawn, expected_batch
 from maskedlark.training.predictor import Predictor
-from tests.unit.training.cases import TAG, document, evaluate, home, model, run
+from tests.unit.training.cases import FEATURES, TAG, document, evaluate, home, model, run, table
 
 
 def test_noise_follows_from_epsilon_against_the_ad_server():
@@ -103,12 +109,74 @@ def test_a_plan_refuses_fewer_records_than_k():
         ({"bits": 9}, "8 or 16"),
         ({"checkpoint_every": 0}, "after 1 step or more"),
         ({"delta": 0.0, "batches": 2}, "delta"),
+        ({"steps": 1.5}, "steps=1.5: it is a whole number"),
+        ({"batches": 2.0}, "batches=2.0: it is a whole number"),
+        ({"checkpoint_every": "10"}, "checkpoint_every='10': it is a whole number"),
+        ({"sampling_rate": "0.2"}, "sampling_rate=0.2: a rate is over 0"),
+        ({"sample": pd.DataFrame({"age": [1]})}, r"sample=encoder\.encode\(people\)"),
+        ({"sample": [[0] * FEATURES]}, r"sample=encoder\.encode\(people\)"),
+        ({"sample": np.zeros((3, FEATURES))}, r"sample=encoder\.encode\(people\)"),
+        ({"folder": __file__}, "is a file: name a folder"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(options, said):
     with pytest.raises(BadArguments, match=said) as caught:
         run(home(document()), model(), **options)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("net", "options", "said"),
+    [
+        (LogisticRegression(), {}, r"is a LogisticRegression: .*torch.nn.Module.*training\.read_onnx"),
+        ("model.onnx", {}, r"is a str: .*torch.nn.Module.*training\.read_onnx"),
+        (
+            torch.compile(nn.Linear(FEATURES, 1), backend="eager"),
+            {},
+            "give the module itself, not what torch.compile returns",
+        ),
+        (model().requires_grad_(False), {}, r"every parameter of the model is fixed"),
+        (model(3), {"loss": "softmax"}, r"3 here, and visits declares binary labels of 0 … 1: .* 2 outputs"),
+    ],
+)
+def test_a_model_that_cannot_be_meant_is_refused_before_anything_is_charged(net, options, said):
+    helpers = home(document())
+    with pytest.raises(BadArguments, match=said):
+        run(helpers, net, **options)
+    if not isinstance(net, nn.Module) or "softmax" in options.values():
+        with pytest.raises(BadArguments, match=said):
+            evaluate(helpers, net, **{"tag": TAG, "loss": "bce", **options})
+
+
+def test_a_model_of_fitting_is_told_who_evaluates_it():
+    helpers = home(document())
+    with pytest.raises(BadArguments, match=r"is a LogisticRegression.*maskedlark\.fitting\.evaluate"):
+        evaluate(helpers, fitting.LogisticRegression(helpers, TAG))
+
+
+def test_a_softmax_of_two_is_for_a_binary_label():
+    assert run(home(document()), model(2), loss="softmax").plan().records == 300
+
+
+def test_a_dataset_to_aggregate_is_refused_by_the_client_itself(monkeypatch):
+    helpers = home(document())
+    selection = Selection(Purpose.AGGREGATE, helpers.document.digest, 5, 6)
+    helpers._datasets.add("measured", selection, [ChunkStart(5, b"", 1)])
+    helpers._datasets.freeze("measured", bytes(32), 1)
+    monkeypatch.setattr(type(helpers.helpers[0]), "counts", None)  # No helper is asked.
+    said = "measured is of reports to aggregate, .* to train: there is visits"
+    with pytest.raises(OtherPurpose, match=said):
+        run(helpers, model(), datasets=["measured"])
+    with pytest.raises(OtherPurpose, match=said):
+        evaluate(helpers, model(), loss="bce", tag=TAG, datasets=["visits", "measured"])
+    with pytest.raises(OtherPurpose, match=said):
+        fitting.LogisticRegression(helpers, TAG, epsilon=1.0, datasets=["measured"]).plan(table()[0])
+    with pytest.raises(OtherPurpose, match=r"visits is of reports to train, .*: there is measured"):
+        helpers.query(["count"], datasets="visits")
+
+
+def test_whole_numbers_may_be_numpys():
+    assert run(home(document()), model(), steps=np.int64(3), batches=np.int32(2)).plan().steps == 3
 
 
 def test_both_ceilings_of_the_document_are_kept():

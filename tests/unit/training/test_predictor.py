@@ -11,7 +11,7 @@ from torch import nn
 
 from maskedlark.features import Encoder, Hashed, OneHot
 from maskedlark.training import Predictor, load
-from maskedlark.training.errors import NotAModel
+from maskedlark.training.errors import NotAModel, RowsDoNotFit
 from tests.unit.features import tables
 from tests.unit.training.cases import FEATURES, document, fit, home, model, run, table
 
@@ -73,8 +73,19 @@ def test_asking_leaves_the_model_as_it_was():
 
 
 def test_without_an_encoder_there_are_only_bytes():
-    with pytest.raises(NotAModel, match="saved without its encoder"):
+    with pytest.raises(RowsDoNotFit, match=r"has no encoder.*pass encoder\.encode\(table\)"):
         Predictor(model(), "bce", "visits").predict({"age": [1]})
+
+
+@pytest.mark.parametrize("loss", ["bce", "softmax"])
+def test_a_table_without_rows_is_refused_in_words(loss):
+    rows = tables.columns()
+    encoder = Encoder.fit(rows)
+    none = {name: column[:0] for name, column in rows.items()}
+    asked = Predictor(nn.Linear(len(encoder), 2 if loss == "softmax" else 1), loss, "visits", encoder)
+    for table_ in (none, encoder.encode(rows)[:0]):
+        with pytest.raises(RowsDoNotFit, match="the table has no rows"):
+            asked.predict(table_)
 
 
 class Runs:

@@ -9,12 +9,16 @@ import torch
 from maskedlark.exact.errors import WeightsDoNotFit
 from maskedlark.ledger.errors import SlotTaken, StepOver
 from maskedlark.training.checkpoint import kept
-from maskedlark.training.errors import OtherRun
+from maskedlark.training.errors import OtherRun, Untrained
+from maskedlark.training.evaluating import evaluation_query
+from maskedlark.training.predictor import Predictor
 from tests.unit.exact.models import exact_gradient
 from tests.unit.training.cases import (
     OPTIMISERS,
+    TAG,
     AdaBound,
     document,
+    evaluate,
     fit,
     flat,
     gradient,
@@ -211,6 +215,34 @@ def test_a_run_that_is_over_is_not_run_again(tmp_path):
     training = run(home(document()), again, folder=tmp_path).keep(torch.optim.Adam(again.parameters()))
     assert list(training) == []
     assert np.array_equal(flat(net), flat(again))
+
+
+def test_a_second_loop_says_that_the_run_is_over():
+    net = model()
+    training = fit(run(home(document()), net), torch.optim.Adam(net.parameters()))
+    with pytest.raises(StepOver, match=r"taken 6 of its 6 steps.*nothing is charged.*new client\.training"):
+        fit(training, torch.optim.Adam(net.parameters()))
+
+
+def test_what_a_notebook_shows_is_short():
+    training = run(home(document()), model())
+    step = next(iter(training))
+    step.backward()
+    asked = evaluation_query(home(document()), Predictor(model(), "bce", TAG))
+    assert repr(training) == "<Training of visits: 1 of 6 steps>"
+    assert repr(step) == "<Step 0 of <Training of visits: 1 of 6 steps>>"
+    assert repr(asked) == "<Evaluation of visits, part='all': plan() prices it, ask() asks it>"
+    assert repr(asked.ask()).startswith("AUC")
+
+
+def test_a_run_that_has_taken_no_step_is_evaluated_with_a_warning():
+    x, _ = table()
+    helpers = home(document())
+    training = run(helpers, model(), sample=x)
+    with pytest.warns(Untrained, match="no step of this run was taken"):
+        evaluate(helpers, training)
+    fit(training, torch.optim.SGD(training.model.parameters()))
+    evaluate(helpers, training)
 
 
 def test_a_folder_is_one_run(tmp_path):
