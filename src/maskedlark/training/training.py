@@ -111,6 +111,7 @@ class Training:
 
     def _check_not_over(self) -> None:
         """Refuse a second loop of a run without checkpoints, before helpers do."""
+        # After one step helpers still keep its answer: the same weights get it again.
         if self.run is None and self.taken >= min(len(self), 2):
             raise StepOver(
                 f"this run has taken {self.taken} of its {len(self)} steps, and takes none again: nothing is "
