@@ -54,6 +54,7 @@ EXEMPT = {
     "helper.sharding._load": _WRITTEN,
     "cli.chains.verify": "calls parameters.chain.verify, which is in the table",
     "ledger.ledger.Anchor.read": "a protocol: helper.anchor.FileAnchor.read is in the table",
+    "simulate.simulation._differing": _PLAYED,
     "simulate.simulation._same": _PLAYED,
     "simulate.cluster._ports": _PLAYED,
     "web.error_responses.read_body": _ENDPOINT,

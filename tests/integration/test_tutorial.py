@@ -60,9 +60,7 @@ def ran(made: Sequence[Cell], folder: Path) -> list[str]:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    # What became a feature, and how: nothing else is told.
-    said = done.stderr.splitlines()
-    assert all(line.startswith(("feature ", "  ", "declared: ")) for line in said), done.stderr
+    assert not done.stderr
     return done.stdout.split(NEXT)
 
 

@@ -8,7 +8,7 @@ from typer import Argument, Option
 
 from maskedlark.cli import budget
 from maskedlark.cli.error_handling import command, import_extra
-from maskedlark.cli.fit import import_fitting, load
+from maskedlark.cli.fit import import_fitting, stored_model
 from maskedlark.cli.options import Json, Noise
 from maskedlark.cli.output import print_result, refuse_over_budget, said_if_slow
 from maskedlark.errors import BadArguments
@@ -96,7 +96,7 @@ def _evaluation(
     if isinstance(recipe, fits.Recipe):
         if part != "all":
             raise BadArguments("a fit takes all records and holds none out: leave --part out")
-        model = load(recipe.out)
+        model = stored_model(recipe.out)
         model = (recalibrate and model.before) or model
         return model, import_fitting("evaluating").evaluation(client, model, table, **options)
     model = _training("from_recipe").trained(recipe)

@@ -146,7 +146,7 @@ def predict(
     compress = _WRITTEN.get(out.suffix.lower())
     if compress is None:  # Before anything is computed.
         raise BadArguments(f"{out}: predictions are written as CSV; name it .csv, or .csv.gz to compress it")
-    fitted, rows = load(model), tables.by_name(read_table(table))
+    fitted, rows = stored_model(model), tables.by_name(read_table(table))
     predicted = fitted.family.mean(fitted.scores(rows))  # Of a label that is 0 or 1, the probability of 1.
     outputs = range(len(fitted.theta))
     names = ["predicted"] if len(outputs) == 1 else [f"class {place}" for place in outputs]
@@ -158,7 +158,7 @@ def predict(
     )
 
 
-def load(model: Path) -> Any:  # noqa: ANN401 - a FittedModel, of an extra
+def stored_model(model: Path) -> Any:  # noqa: ANN401 - a FittedModel, of an extra
     """A model that was fitted."""
     if not model.exists():
         raise BadRun(f"{model} is not there yet: `maskedlark fit` makes it, where its TOML says (out)")

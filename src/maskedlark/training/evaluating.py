@@ -263,8 +263,9 @@ def _check_trained(model: object) -> None:
         return
     if isinstance(model, str | Path):
         raise BadArguments(
-            f"{str(model)!r} is a path: give what `maskedlark.training.load(path, module)` returns, or of a "
-            "fit `maskedlark.fitting.load(path)`, with `maskedlark.fitting.evaluate`"
+            f"{str(model)!r} is a path: give what `maskedlark.training.load(path, module)` returns, of an "
+            "ONNX file `maskedlark.training.read_onnx`, or of a fit `maskedlark.fitting.load(path)`, with "
+            "`maskedlark.fitting.evaluate`"
         )
     raise BadArguments(
         f"a {type(model).__name__} is no run, no saved model and no torch module: of a fit, "

@@ -143,15 +143,19 @@ def test_a_model_that_cannot_be_meant_is_refused_before_anything_is_charged(net,
     helpers = home(document())
     with pytest.raises(BadArguments, match=said):
         run(helpers, net, **options)
-    if not isinstance(net, nn.Module) or "softmax" in options.values():
+    if "softmax" in options.values():
         with pytest.raises(BadArguments, match=said):
             evaluate(helpers, net, **{"tag": TAG, "loss": "bce", **options})
 
 
-def test_a_model_of_fitting_is_told_who_evaluates_it():
+def test_a_model_of_fitting_and_an_onnx_file_are_told_who_takes_them():
     helpers = home(document())
-    with pytest.raises(BadArguments, match=r"is a LogisticRegression.*maskedlark\.fitting\.evaluate"):
+    with pytest.raises(
+        BadArguments, match=r"a LogisticRegression is no run.*maskedlark\.fitting\.evaluation"
+    ):
         evaluate(helpers, fitting.LogisticRegression(helpers, TAG))
+    with pytest.raises(BadArguments, match=r"'model.onnx' is a path: .*`maskedlark\.training\.read_onnx`"):
+        evaluate(helpers, "model.onnx", tag=TAG, loss="bce")
 
 
 def test_a_softmax_of_two_is_for_a_binary_label():
