@@ -159,6 +159,11 @@ def test_every_mutant_is_of_a_claim_or_of_none_for_a_reason():
         "a session: is planned for all weights that it may come to, not for its first",
         "a dataset: too large for a release is not frozen",
         "a plan: refuses batches of more than a release may have, as opening would",
+    "a query: a stored answer is shown in the order in which it is asked for",
+    "a query: the same in another order is not charged again",
+    "a run: whose steps were taken is not opened again",
+    "evaluating: what cannot be recalibrated is refused before it is charged",
+    "fitting: no fold of a cross-validation is charged",
         # These are about a simulation, in which one user plays all parties.
         "services that are forked: draw nothing that another draws",
         "services: end with whoever started them, also where the connection fails instead of ending",
