@@ -365,6 +365,20 @@ MUTANTS = (
         "tests/unit/dp/test_session_charge.py",
     ),
     Mutant(
+        "a session's charge: is amplified only where no record adds over half of the sensitivity",
+        SOURCE + "dp/sampling.py",
+        "amplified = may_amplify and batches_reach_k",
+        "amplified = batches_reach_k",
+        "tests/unit/release/test_own_function.py tests/statistical/test_own_function.py",
+    ),
+    Mutant(
+        "a step: adds no more than its session was charged for",
+        SOURCE + "release/release.py",
+        "        session.check_column(column)\n",
+        "",
+        "tests/unit/release/test_own_function.py",
+    ),
+    Mutant(
         "a session's charge: an early end is paid for",
         SOURCE + "dp/session_charge.py",
         "delta = closed.session_charge, _END * closed.session_charge.delta",

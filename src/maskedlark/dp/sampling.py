@@ -69,14 +69,20 @@ def session_charge(
     *,
     records: int,
     k: int,
+    may_amplify: bool,
 ) -> SessionCharge:
-    """A session's charge. Run by helpers and planners. Batches that may be below `k` amplify nothing."""
+    """A session's charge. Run by helpers and planners.
+
+    Amplified only if the function says that it may be (`Steps.allows_amplification`), and if batches hardly
+    ever fall below `k`. Otherwise its rate is 1: both figures are those of known batches.
+    """
     uses = sampling.uses(steps)
     if sampling.rate is None or sampling.rate == 1:
         return SessionCharge(kind, noise, 1.0, uses, uses, delta)
     batches = batch_bound(kind, noise, sampling.rate, uses, delta)
     charge = SessionCharge(kind, noise, sampling.rate, uses, batches, delta)
-    return charge if batches_reach_k(charge, records, k, sampling.held_out) else replace(charge, rate=1.0)
+    amplified = may_amplify and batches_reach_k(charge, records, k, sampling.held_out)
+    return charge if amplified else replace(charge, rate=1.0)
 
 
 def closed(sampling: Sampling, opened: SessionCharge, used: int) -> ClosedSessionCharge:

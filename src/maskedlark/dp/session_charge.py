@@ -5,7 +5,8 @@ sensitivity of a replaced secret, S = 2ψ, as that of single releases. Two adver
 
 - The ad server alone does not know the batches. At a Poisson rate q each sum is one of
   (1 - q) N(0, σ²) + q N(±S/2, σ²), and steps compose. `dp-accounting` has that pair as REPLACE_ONE, in units
-  of S/2: it is given twice our noise.
+  of S/2: it is given twice our noise. That is right only if no record adds more than S/2; where a function
+  does not declare that, the rate is 1.
 - Anyone who knows the batches (the ad server with all helpers but one, or a curious helper) sees one plain
   Gaussian release per batch that a record is in, which has a closed form. The first figure is never more.
 
@@ -58,7 +59,7 @@ class SessionCharge:
     mechanism: Kind
     noise: float
     rate: float
-    """The Poisson rate; 1 where nothing is amplified: partitions, whole datasets, known batches."""
+    """The Poisson rate; 1 where nothing is amplified, as where a record may add over S/2."""
     steps: int
     """How often one record may be used, as far as the ad server knows. For partitions: epochs."""
     batches: int

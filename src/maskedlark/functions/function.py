@@ -6,6 +6,7 @@ k, the charge and the noise are handled by `release`.
 """
 
 import json
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -56,6 +57,13 @@ class Column:
     largest: int
     """The largest magnitude that one record adds to a coordinate."""
     width: int = 1
+    largest_l2: float = math.inf
+    """The largest L2 norm of what one record adds: how far it lies from an absent record, which adds 0."""
+
+    @property
+    def allows_amplification(self) -> bool:
+        """Whether a record moves the sum by at most half of the sensitivity when it comes or goes."""
+        return 2 * self.largest_l2 <= self.sensitivity.l2
 
 
 @dataclass(frozen=True)
@@ -237,6 +245,9 @@ class Function(AnyFunction):
 class Steps(ABC):
     """A stepped function with its session's arguments, checked before the session is opened."""
 
+    allows_amplification: bool = False
+    """Whether the columns of all steps will: the session is charged before they are known."""
+
     @abstractmethod
     def at(self, body: bytes, shared: bytes) -> Query:
         """The query of one step. Raises if its body is invalid, before the step is claimed.
@@ -246,7 +257,11 @@ class Steps(ABC):
 
 
 class SteppedFunction(AnyFunction):
-    """A function that is queried repeatedly over batches: each step brings the rest of its arguments."""
+    """A function that is queried repeatedly over batches: each step brings the rest of its arguments.
+
+    Unknown Poisson batches lower its ε only if its steps declare `allows_amplification`: no record adds more
+    than half of the sensitivity, in L2. A function whose label adds 0 or all of it costs far more.
+    """
 
     @abstractmethod
     def begin(self, document: Document, tag: str, arguments: Arguments) -> Steps:

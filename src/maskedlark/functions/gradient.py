@@ -58,7 +58,7 @@ class GradientQuery(ModelQuery):
         # L1 is not longer in L2; one clipped in L2 is at most √d times as long in L1.
         l1 = 2 * top * (1 if self.clipping.norm is Norm.L1 else isqrt(size - 1) + 1)
         sensitivity = Sensitivity(l1, float(2 * top), size)
-        return (TableSchema((), (Column("gradient", sensitivity, top, size),)),)
+        return (TableSchema((), (Column("gradient", sensitivity, top, size, float(top)),)),)
 
     def share_of(self, records: TrainingRecords, device: str = "cpu") -> list[FieldArray]:
         """The sum over all records; `release` checks k."""
@@ -101,6 +101,7 @@ class GradientSteps(Steps):
     tag: str
     network: Network
     clipping: Clip
+    allows_amplification = True
 
     def at(self, body: bytes, shared: bytes) -> Query:
         """The gradient at these weights."""

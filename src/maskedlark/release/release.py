@@ -168,6 +168,7 @@ class Release:
         # Before the step is claimed: a bad body must not use up a step.
         query = session.steps.at(body, session.shared(step))
         (column,) = query.columns
+        session.check_column(column)
         growth = 1 if request.noise else randomised.growth(scope.document.trained(request.tag))
         most = request.sampling.most(scope.sizes(request.tag))
         check_range(scope.document, request.function, column, request.noise, most, growth)
@@ -266,7 +267,7 @@ class Release:
         """Charge a whole session. The same request gets the same receipt."""
         scope = self._scope(origin, request)
         function = self._function(scope, SteppedFunction)  # type: ignore[type-abstract]
-        function.begin(scope.document, request.tag, request.arguments)
+        steps = function.begin(scope.document, request.tag, request.arguments)
         scope.seeds  # noqa: B018 - before it is charged: without their seeds no step is answered
         charge = QueryCharge(
             bytes.fromhex(request.id),
@@ -275,7 +276,7 @@ class Release:
             batch_engine(function),
             request.tag,
             scope.digests,
-            _session_charge(request, scope),
+            _session_charge(request, scope, steps.allows_amplification),
             scope.expires,
             SessionTerms(request.slots, request.steps, request.sampling, body),
         )
@@ -341,6 +342,7 @@ class Release:
             hashlib.sha256(stored.body).digest(),
             scope,
             function.begin(scope.document, request.tag, request.arguments),
+            charge is not None and charge.rate < 1,
             batches_of(request, charge, scope.seeds, scope.sizes(request.tag)),
             batch_engine(function),
             engine(charge, batch_engine(function)),
@@ -364,7 +366,7 @@ class Release:
         return function
 
 
-def _session_charge(request: SessionRequest, scope: Scope) -> SessionCharge | None:
+def _session_charge(request: SessionRequest, scope: Scope, may_amplify: bool) -> SessionCharge | None:
     """A session's charge; None where labels were randomised in the browser."""
     records, document, batch = scope.size(request.tag), scope.document, request.sampling.expected
     check_size(document, scope.function, records, math.ceil(batch(records)))
@@ -373,7 +375,9 @@ def _session_charge(request: SessionRequest, scope: Scope) -> SessionCharge | No
         return None
     scope.check_noise(request.noise)
     law = scope.mechanism.kind, request.noise, request.steps, request.delta
-    return sampling.session_charge(request.sampling, *law, records=records, k=document.k)
+    return sampling.session_charge(
+        request.sampling, *law, records=records, k=document.k, may_amplify=may_amplify
+    )
 
 
 def _noised(job: Job, tables: Sequence[Table], seed_of: Callable[[int, int], bytes]) -> Iterator[AnswerTable]:

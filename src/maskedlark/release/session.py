@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from maskedlark.dp import sampling
 from maskedlark.dp.session_charge import SessionCharge
 from maskedlark.errors import BadArguments
-from maskedlark.functions.function import Query, Steps
+from maskedlark.functions.function import Column, Query, Steps
 from maskedlark.release.checks import Scope
 from maskedlark.release.messages import SessionRequest
 from maskedlark.release.parts import Batches, Work
@@ -25,6 +25,8 @@ class Session:
     request_digest: bytes
     scope: Scope
     steps: Steps
+    is_amplified: bool
+    """Whether it was charged less because nobody knows its batches."""
     batches: Batches
     computed: str
     """What the same share is computed with: the function's engine, and how batches are drawn."""
@@ -43,6 +45,15 @@ class Session:
     def shared(self, step: int) -> bytes:
         """A secret of all helpers for one step, so that a function draws the same randomness at each."""
         return hashlib.sha256(_SHARED + b"".join(self.scope.seeds) + self.slots(step)).digest()
+
+    def check_column(self, column: Column) -> None:
+        """Refuse a step that costs more than was charged when the session was opened."""
+        if self.is_amplified and not column.allows_amplification:
+            raise BadArguments(
+                f"a record may add {column.largest_l2:g} to {column.name}, over half of its sensitivity of "
+                f"{column.sensitivity.l2:g}; the session was charged for half. Close it, and correct the "
+                "function's declaration"
+            )
 
     def check_chosen(self, chosen: Ranges) -> None:
         """Refuse records named where they must not be, or that do not exist."""

@@ -280,7 +280,7 @@ def session_charge(
         if noise < mechanism.noise_floor:
             raise NoiseTooSmall(f"noise {noise:g} is below the declared {mechanism.noise_floor:g}")
         charge = sampling.session_charge(
-            drawn, mechanism.kind, noise, steps, delta, records=records, k=document.k
+            drawn, mechanism.kind, noise, steps, delta, records=records, k=document.k, may_amplify=True
         )
     except NotDeclared as error:
         raise BadArguments(str(error)) from None
@@ -337,7 +337,9 @@ def _that_fits(
     def is_over(steps: int) -> bool:
         law = charge.mechanism, charge.noise, steps, charge.delta
         return not state.fits(
-            replace(entry, charge=sampling.session_charge(drawn, *law, records=records, k=k))
+            replace(
+                entry, charge=sampling.session_charge(drawn, *law, records=records, k=k, may_amplify=True)
+            )
         )
 
     steps = bisect_left(range(1, drawn.steps(charge.steps)), 1, key=is_over)

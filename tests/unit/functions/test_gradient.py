@@ -83,6 +83,8 @@ def test_a_replaced_label_moves_the_sum_by_no_more_than_its_sensitivity(kind, la
     # As a fake it would be 0, which is nearer.
     assert max(abs(each) for each in (*before, *after)) <= column.largest
     assert sqrt(sum(each * each for each in moved)) <= column.sensitivity.l2
+    assert max(sqrt(sum(each * each for each in row)) for row in (before, after)) <= column.largest_l2
+    assert column.allows_amplification
     if kind == "laplace":
         assert sum(abs(each) for each in moved) <= column.sensitivity.l1
 

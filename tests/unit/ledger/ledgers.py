@@ -143,7 +143,9 @@ def opening(
         computed=f"gradient {version}",
         tag=tag,
         datasets=datasets or (DATASETS[0],),
-        charge=reserved(sampling, "gaussian", noise, steps, delta, records=records, k=k) if charged else None,
+        charge=reserved(sampling, "gaussian", noise, steps, delta, records=records, k=k, may_amplify=True)
+        if charged
+        else None,
         expires=expires,
         session=SessionTerms(
             slots or (number << 24,) * max(1, len(datasets)), steps, sampling, b"the request"
