@@ -290,16 +290,31 @@ MUTANTS = (
     Mutant(
         "the work: a shard computes over as many records as everybody may know",
         SOURCE + "release/parts.py",
-        "own, counts = _padded(own, size, room, rng)",
-        "own, counts = _padded(own, size, 0 * room, rng)",
+        "batch[low : low + max(room, high - low)]",
+        "batch[low:high]",
         "tests/statistical/test_shard_work.py tests/unit/release/test_parts.py",
     ),
     Mutant(
         "the work: as much is drawn to pad a shard, whoever is in it",
         SOURCE + "release/parts.py",
-        "rng.below(size, room)[: max(0, room - len(rows))]",
-        "rng.below(size, max(0, room - len(rows)))",
+        "drawn = rng.below(size << _ORDER_BITS, width)",
+        "drawn = np.zeros(width, np.int64)\n"
+        "    drawn[~own] = rng.below(size << _ORDER_BITS, np.count_nonzero(~own))",
         "tests/unit/release/test_parts.py",
+    ),
+    Mutant(
+        "the work: to find a shard's rows is the same whoever is in the batch",
+        SOURCE + "release/parts.py",
+        "counted[np.where(own, rows, size + np.arange(size))] = True",
+        "counted[rows[own]] = True",
+        "tests/unit/release/test_parts.py tests/statistical/test_shard_work.py",
+    ),
+    Mutant(
+        "the work: to find a dataset's batch is the same whoever is in it",
+        SOURCE + "release/parts.py",
+        "        packed[np.where(taken, ends - 1, size + np.arange(size))] = own\n",
+        "        packed[: ends[-1]] = own[taken]\n",
+        "tests/unit/release/test_parts.py tests/statistical/test_shard_work.py",
     ),
     Mutant(
         "a batch: no record is in more than were charged",
@@ -892,15 +907,15 @@ MUTANTS = (
     Mutant(
         "a shard: its work has a size that everybody may know",
         SOURCE + "release/parts.py",
-        "                own, counts = _padded(own, size, room, rng)\n",
-        "",
+        "if self.rate in (None, 1.0):\n            cuts",
+        "if True:\n            cuts",
         "tests/unit/release/test_parts.py",
     ),
     Mutant(
         "a shard: what is over its room counts all the same",
         SOURCE + "release/parts.py",
-        "every, counted = np.concatenate([rows, padding]), np.arange(max(room, len(rows))) < len(rows)",
-        "every, counted = np.concatenate([rows, padding])[:room], np.arange(room) < len(rows)",
+        "batch[low : low + max(room, high - low)]",
+        "batch[low : low + room]",
         "tests/unit/release/test_parts.py",
     ),
     Mutant(

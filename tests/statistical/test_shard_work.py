@@ -11,6 +11,7 @@ whatever else the machine does can favour neither: signed ranks are too far off 
 
 import base64
 import hashlib
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -30,6 +31,7 @@ from maskedlark.dp.sampling import Sampling
 from maskedlark.functions import model
 from maskedlark.functions.cells import Cells
 from maskedlark.helper.shards import StoredShard
+from maskedlark.randomness import SystemRandomness
 from maskedlark.release import parts, shards
 from maskedlark.release.messages import Request
 from maskedlark.workflow import FrozenDataset
@@ -46,6 +48,10 @@ TIMED = ["serial-1", "local-2", "ray-2"]
 BOUND = NormalDist().inv_cdf(1 - FALSE_ALARM / len(TIMED) / 2)
 TIMES, WARM = 540, 20
 """Steps whose times are compared, but for the first."""
+CUTS = 1000
+"""Pairs of batches whose rows are found, with the victim and without."""
+CUT = [((1,), 0.5, 0), ((17, 1, 42), 0.5, VICTIM), ((1000, 1, 4000), 0.02, 1000), ((5000,), 0.02, 2500)]
+"""Sizes of shards, the rate, and the victim's place: alone in its shard, or among others."""
 
 
 @pytest.fixture(
@@ -179,9 +185,10 @@ def visiting_some(engine, computation, rows):
 plain = shards.compute
 
 
-def unpadded(rows, size, room, rng):
+def unpadded(rows, size, rng):
     """Only records of the batch."""
-    return rows, np.ones(len(rows), np.bool_)
+    own = rows[rows < size]
+    return own, np.ones(len(own), np.bool_)
 
 
 @pytest.mark.parametrize(
@@ -238,3 +245,48 @@ def test_a_helper_that_saves_work_is_seen_by_its_time(engine, tmp_path, monkeypa
     found = timed(engine, tmp_path, 3 * TIMES)
     print(found)
     assert found > BOUND
+
+
+def cutting(sizes: tuple[int, ...], rate: float, victim: int) -> float:
+    """By how many standard deviations finding the rows of every shard takes longer with the victim.
+
+    Everything else is the same, the memory that says who is in the batch too.
+    """
+    total, rng = sum(sizes), np.random.default_rng(0)
+    cuts = np.split(np.arange(total), np.cumsum(sizes)[:-1])
+    datasets, counted = [[range(len(each)) for each in cuts]], rng.random(total) < rate
+    work = parts.Work((np.arange(total, dtype=np.int32),), counted, rate)
+
+    def took(is_in: bool) -> int:
+        counted[victim] = is_in
+        start = time.perf_counter_ns()
+        work.cut(datasets, SystemRandomness())  # type: ignore[arg-type]
+        return time.perf_counter_ns() - start
+
+    differences = []
+    for first in (rng.integers(0, 2, CUTS + WARM) == 1).tolist():
+        times = {is_in: took(is_in) for is_in in (first, not first)}
+        differences.append(float(times[True] - times[False]))
+    return evidence(differences[WARM:])
+
+
+@pytest.mark.parametrize(("sizes", "rate", "victim"), CUT)
+def test_time_to_find_the_rows_of_a_shard_tells_nothing_of_its_batch(sizes, rate, victim):
+    found = cutting(sizes, rate, victim)
+    print(found)
+    assert abs(found) < NormalDist().inv_cdf(1 - FALSE_ALARM / len(CUT) / 2)
+
+
+def by_the_batch(rows, size, rng):
+    """The rows of a batch, sought out and written down: the fewer the sooner."""
+    counted = np.zeros(size, np.bool_)
+    counted[rows[rows < size]] = True
+    return batches.places(size), counted
+
+
+@pytest.mark.parametrize(("sizes", "rate", "victim"), CUT[:2])
+def test_rows_that_are_found_by_who_is_in_the_batch_are_seen(sizes, rate, victim, monkeypatch):
+    monkeypatch.setattr(parts, "_padded", by_the_batch)
+    found = cutting(sizes, rate, victim)
+    print(found)
+    assert found > 2 * BOUND

@@ -4,7 +4,7 @@ The amount of work must not reveal what the ad server does not know. So the numb
 public, in every shard; those that do not count have shares of 0.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -21,6 +21,8 @@ from maskedlark.wire.steps import Ranges
 
 T = TypeVar("T", bound=np.generic)
 _BLOCK = 1 << 18
+_ORDER_BITS = 32
+"""Of a drawn number: they put rows in a random order."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -40,32 +42,40 @@ class Work:
 
     def cut(self, datasets: Sequence[Sequence[Shard]], rng: Randomness) -> list[ShardRows]:
         """The rows of every shard, of a public number each."""
-        pieces: list[ShardRows] = []
-        ends = np.cumsum([0, *map(len, self.rows)])
-        for place, (rows, shards) in enumerate(zip(self.rows, datasets, strict=True)):
-            counted = self.counted[ends[place] : ends[place + 1]]
-            # Whether they are in order follows from the kind of sampling.
-            if (rows[1:] < rows[:-1]).any():
-                order = np.argsort(rows, kind="stable")
-                pieces += self._of_dataset(rows[order], counted[order], shards, rng)
-            else:
-                pieces += self._of_dataset(rows, counted, shards, rng)
-        return pieces
-
-    def _of_dataset(
-        self, rows: Rows, counted: NDArray[np.bool_], shards: Sequence[Shard], rng: Randomness
-    ) -> Iterator[ShardRows]:
+        shards, (rows, counted) = [each for own in datasets for each in own], self._in_order(datasets)
         # Of the rows' own type: else all rows would be converted.
         starts = np.cumsum([0, *map(len, shards)]).astype(rows.dtype)
-        cuts = np.searchsorted(rows, starts)
-        for shard, start, low, high in zip(shards, starts, cuts, cuts[1:], strict=False):
-            own, counts, size = rows[low:high] - start, counted[low:high], len(shard)
-            if self.rate is not None:
-                own = own[counts]
-                # All rows together are of a public number too.
-                room = min(batches.room(self.rate, size), len(self.counted))
-                own, counts = _padded(own, size, room, rng)
-            yield ShardRows(shard, None if len(own) == size else own, counts)
+        if self.rate in (None, 1.0):
+            cuts = np.searchsorted(rows, starts)
+            pieces = [
+                (rows[low:high] - start, counted[low:high])
+                for start, low, high in zip(starts, cuts, cuts[1:], strict=False)
+            ]
+        else:
+            # All rows together are of a public number too.
+            rooms = [min(batches.room(self.rate, len(shard)), len(rows)) for shard in shards]
+            batch = _batch_first(rows, counted, max(rooms, default=0))
+            cuts = np.searchsorted(batch, starts)
+            pieces = [
+                _padded(batch[low : low + max(room, high - low)] - start, len(shard), rng)
+                for shard, room, start, low, high in zip(shards, rooms, starts, cuts, cuts[1:], strict=False)
+            ]
+        return [
+            ShardRows(shard, None if len(own) == len(shard) else own, counts)
+            for shard, (own, counts) in zip(shards, pieces, strict=True)
+        ]
+
+    def _in_order(self, datasets: Sequence[Sequence[Shard]]) -> tuple[Rows, NDArray[np.bool_]]:
+        """All rows, numbered across datasets, and which of them count."""
+        rows = self.rows[0]
+        if len(datasets) > 1:
+            starts = np.cumsum([0, *(sum(map(len, own)) for own in datasets)]).astype(rows.dtype)
+            rows = np.concatenate([own + start for own, start in zip(self.rows, starts, strict=False)])
+        # Whether they are in order follows from the kind of sampling.
+        if not (rows[1:] < rows[:-1]).any():
+            return rows, self.counted
+        keys = np.sort(rows.astype(np.int64) << 1 | self.counted)
+        return (keys >> 1).astype(rows.dtype), (keys & 1).astype(np.bool_)
 
 
 def of_part(part: Part, seeds: Sequence[bytes], tag: str, sizes: Sequence[int]) -> Work:
@@ -216,15 +226,33 @@ def _at(values: NDArray[T], rows: Rows) -> NDArray[T]:
     return values if len(rows) == len(values) else values[rows]
 
 
-def _padded(rows: Rows, size: int, room: int, rng: Randomness) -> tuple[Rows, NDArray[np.bool_]]:
-    """`room` rows of a shard of this size, in order, and that these alone count. More if there are more."""
-    if room >= size:
-        counted = np.zeros(size, np.bool_)
-        counted[rows] = True
-        return batches.places(size), counted
+def _batch_first(rows: Rows, counted: NDArray[np.bool_], room: int) -> Rows:
+    """The rows that count, in order, then numbers beyond all rows: as many as there are rows, and `room`."""
+    batch, filled = np.full(len(rows) + room, np.iinfo(rows.dtype).max, rows.dtype), 0
+    for start in range(0, len(rows), _BLOCK):
+        own, taken = rows[start : start + _BLOCK], counted[start : start + _BLOCK]
+        size, ends = len(own), np.cumsum(taken)
+        # The same work for every block: the others are written too, where nothing is read.
+        packed = np.full(2 * size, batch[-1])
+        packed[np.where(taken, ends - 1, size + np.arange(size))] = own
+        batch[filled : filled + size] = packed[:size]
+        filled += int(ends[-1])
+    return batch
+
+
+def _padded(rows: Rows, size: int, rng: Randomness) -> tuple[Rows, NDArray[np.bool_]]:
+    """As many rows of a shard of this size, in order, and which count: those of `rows` that it has.
+
+    Neither the length of any array nor the order of what is sorted depends on how many those are.
+    """
+    own, width = rows < size, len(rows)
+    if width >= size:
+        counted = np.zeros(2 * size, np.bool_)
+        counted[np.where(own, rows, size + np.arange(size))] = True
+        return batches.places(size), counted[:size]
     # Random ones: reading the same row again and again would take less time than reading the batch.
-    # As many are drawn whoever is in the batch.
-    padding = rng.below(size, room)[: max(0, room - len(rows))].astype(np.int32)
-    every, counted = np.concatenate([rows, padding]), np.arange(max(room, len(rows))) < len(rows)
-    order = np.argsort(every, kind="stable")
-    return every[order], counted[order]
+    drawn = rng.below(size << _ORDER_BITS, width)
+    # Else sorting would find the batch in order, at once.
+    order = np.argsort(drawn & ((1 << _ORDER_BITS) - 1))
+    keys = np.sort(np.where(own[order], rows[order], drawn >> _ORDER_BITS) << 1 | own[order])
+    return (keys >> 1).astype(np.int32), (keys & 1).astype(np.bool_)

@@ -1,8 +1,9 @@
 """Parts of a dataset: who is held out, who is in a batch, and columns that stay together."""
 
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 from unittest.mock import patch
 
 import numpy as np
@@ -17,7 +18,7 @@ from maskedlark.dp.sampling import Sampling
 from maskedlark.functions.function import Part, Query
 from maskedlark.randomness import FixedRandomness, SystemRandomness
 from maskedlark.release import parts, shards
-from maskedlark.release.parts import Batches
+from maskedlark.release.parts import Batches, Work
 
 SEED = b"p" * 32
 
@@ -251,11 +252,39 @@ def test_who_is_chosen_is_public_and_not_padded():
     assert [each.rows.tolist() for each in pieces] == [[10, 11, 12, 13, 14], [0, 1, 2, 3, 4, 15]]
 
 
-def test_more_than_the_room_of_a_shard_is_computed_all_the_same():
+def test_more_than_the_room_of_a_shard_is_computed_all_the_same(monkeypatch):
     """Helpers cut datasets differently, so none may leave out what another does not."""
-    rows, counts = parts._padded(np.arange(30), 100, 20, SystemRandomness())
-    assert rows.tolist() == [*range(30)]
-    assert counts.all()
+    monkeypatch.setattr(batches, "room", lambda rate, size: 20)
+    work = Work((np.arange(40, dtype=np.int32),), np.arange(40) < 30, 0.1)
+    first, second = work.cut([cut_at(200, 100)], SystemRandomness())
+    for piece, rows, count in ((first, 30, 30), (second, 20, 0)):
+        assert piece.rows is not None
+        assert piece.counted is not None
+        assert len(piece.rows) == rows
+        assert piece.rows[piece.counted].tolist() == [*range(count)]
+
+
+def windows(size, room):
+    """Batches of a shard of this size, from nobody to as many as there is room for, before others' rows."""
+    rng = np.random.default_rng(0)
+    for few in sorted({0, 1, room // 2, room - 1, room}):
+        own = np.sort(rng.choice(size, few, replace=False))
+        yield own, np.concatenate([own, np.arange(size, size + room - few)]).astype(np.int32)
+
+
+@pytest.mark.parametrize(("size", "room"), [(1, 1), (60, 60), (60, 45), (100, 20), (5000, 600)])
+def test_a_shard_is_padded_with_random_rows_and_the_batch_alone_counts(size, room):
+    padding = []
+    for own, window in windows(size, room):
+        rows, counts = parts._padded(window, size, FixedRandomness(b"padding"))
+        assert len(rows) == len(counts) == room
+        assert rows[counts].tolist() == own.tolist()
+        assert (np.diff(rows) >= 0).all()
+        padding += rows[~counts].tolist()
+    assert 0 <= min(padding) <= max(padding) < size
+    if room < size:
+        # Evenly: the mean of uniform ones is off by less than five standard deviations.
+        assert abs(np.mean(padding) - (size - 1) / 2) < 5 * size / np.sqrt(12 * len(padding))
 
 
 def test_as_much_is_drawn_to_pad_a_shard_whoever_is_in_the_batch():
@@ -266,12 +295,66 @@ def test_as_much_is_drawn_to_pad_a_shard_whoever_is_in_the_batch():
             drawn.append((bound, count))
             return super().below(bound, count)
 
-    rng = Counted(b"padding")
-    for few in (0, 1, 19, 20, 30):
-        rows, counts = parts._padded(np.arange(few), 100, 20, rng)
-        assert len(rows) == len(counts) == max(few, 20)
-        assert rows[counts].tolist() == [*range(few)]
-    assert drawn == [(100, 20)] * 5
+    for _, window in windows(100, 20):
+        parts._padded(window, 100, Counted(b"padding"))
+    assert drawn == [(100 << 32, 20)] * 5
+
+
+class Watched(np.ndarray[Any, Any]):
+    """An array that notes every operation on it and on what follows from it, with all shapes."""
+
+    seen: ClassVar[list[Any]] = []
+
+    @classmethod
+    @contextmanager
+    def everywhere(cls):
+        """What is done to arrays of the package's own making is noted too."""
+        cls.seen.clear()
+        with pytest.MonkeyPatch.context() as patched:
+            for name in ("zeros", "full", "arange"):
+                made = getattr(np, name)
+                patched.setattr(np, name, lambda *shape, made=made, **kind: made(*shape, **kind).view(cls))
+            yield
+
+    def __array_ufunc__(self, ufunc, method, *inputs, out=(), **options):
+        plain = [np.asarray(each) for each in inputs]
+        if out:
+            options["out"] = tuple(np.asarray(each) for each in out)
+        return self.noted((ufunc.__name__, method), plain, getattr(ufunc, method)(*plain, **options))
+
+    def __array_function__(self, function, types, arguments, options):
+        result = super().__array_function__(function, types, arguments, options)
+        return self.noted(function.__name__, arguments, result)
+
+    def __getitem__(self, index):
+        own = np.asarray(index) if isinstance(index, np.ndarray) else index
+        return self.noted("get", [self, own], np.asarray(self)[own])
+
+    def __setitem__(self, index, value):
+        own = np.asarray(index) if isinstance(index, np.ndarray) else index
+        np.asarray(self)[own] = value
+        self.noted("set", [self, own, value], None)
+
+    def noted(self, name, inputs, result):
+        arrays = [each for each in (*inputs, result) if isinstance(each, np.ndarray)]
+        self.seen.append((name, [(each.shape, each.dtype) for each in arrays]))
+        return result.view(Watched) if isinstance(result, np.ndarray) else result
+
+
+@pytest.mark.parametrize("sizes", [(1,), (17, 1, 42), (900, 1, 3000)])
+@pytest.mark.parametrize("rate", [0.02, 0.3])
+def test_cutting_takes_the_same_operations_on_arrays_of_the_same_shapes_whoever_is_in_the_batch(sizes, rate):
+    total, done, rng = sum(sizes), [], np.random.default_rng(0)
+    for likely in (0.0, rate / 2, rate, rate):
+        counted = rng.random(total) < likely
+        counted[sizes[0] % total] = likely > 0  # Alone in its shard.
+        work = Work((np.arange(total, dtype=np.int32).view(Watched),), counted.view(Watched), rate)
+        shards = cut_at(total, *np.cumsum(sizes)[:-1].tolist())
+        with Watched.everywhere():
+            work.cut([shards], FixedRandomness(b"padding"))
+        done.append([*Watched.seen])
+    assert all(each == done[0] for each in done)
+    assert {"where", "cumsum", "set"} < {name for name, _ in done[0]}
 
 
 def test_rows_that_do_not_count_add_nothing():
