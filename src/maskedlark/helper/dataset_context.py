@@ -108,10 +108,10 @@ class DatasetContext:
         return self._locked("freezing", wait=False)
 
     @contextmanager
-    def _locked(self, name: str, **how: bool) -> Iterator[None]:
+    def _locked(self, name: str, shared: bool = False, wait: bool = True) -> Iterator[None]:
         with ExitStack() as stack:
             try:
-                stack.enter_context(file_lock.held(self._locks / name, **how))
+                stack.enter_context(file_lock.held(self._locks / name, shared=shared, wait=wait))
             except OSError as error:
                 raise _unwritable() from error
             yield

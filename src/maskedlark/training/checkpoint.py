@@ -4,13 +4,11 @@ A run that was killed resumes from its folder: it reopens the session, loads the
 the steps after it with the stored answers. Helpers repeat only the last step's answer, for the same weights.
 """
 
-import fcntl
 import io
-import os
 import pickle
 import warnings
-import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, Self
@@ -18,6 +16,7 @@ from typing import Any, Protocol, Self
 import torch
 
 from maskedlark.core.field import FieldArray, from_bytes, to_bytes
+from maskedlark.storage import file_lock
 from maskedlark.training.errors import NotAModel, OtherRun, RunInUse
 from maskedlark.web import files
 
@@ -65,7 +64,7 @@ def is_begun(folder: Path) -> bool:
 
 @dataclass(eq=False)
 class Run:
-    """The folder of a run, used by one process at a time."""
+    """The folder of a run, used by one loop at a time."""
 
     folder: Path
     request: bytes
@@ -77,15 +76,20 @@ class Run:
         """A run that continues in this folder, or replaces one that never began."""
         return cls(folder, request, kept(folder))
 
-    def begin(self) -> None:
-        """Lock the folder and store the request before it is sent: a lost id would be charged again."""
-        self._hold()
-        stored = kept(self.folder)
-        # One that was begun since this one was made stays, of course.
-        if stored == self.before and (stored in (None, self.request) or not is_begun(self.folder)):
-            files.write(self.folder / _REQUEST, self.request)
-        elif stored != self.request:
-            raise OtherRun(f"another run was begun in {self.folder} meanwhile: begin again, or elsewhere")
+    @contextmanager
+    def begun(self) -> Iterator[None]:
+        """Lock the folder while the block runs. Its request is stored before it is sent: a lost id would be
+        charged again.
+        """
+        in_use = f"another process or thread trains in {self.folder}: wait until it is done, or give another"
+        with file_lock.held(self.folder / _LOCK, wait=False, refusal=RunInUse(f"{in_use} folder")):
+            stored = kept(self.folder)
+            # One that was begun since this one was made stays, of course.
+            if stored == self.before and (stored in (None, self.request) or not is_begun(self.folder)):
+                files.write(self.folder / _REQUEST, self.request)
+            elif stored != self.request:
+                raise OtherRun(f"another run was begun in {self.folder} meanwhile: begin again, or elsewhere")
+            yield
 
     def replace(self, request: bytes) -> None:
         """Replace the request, whose predecessor was not charged."""
@@ -136,16 +140,3 @@ class Run:
                     "another folder"
                 ) from None
         return step
-
-    def _hold(self) -> None:
-        """Lock out other processes while this object exists: they would request other steps."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        handle = os.open(self.folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
-        weakref.finalize(self, os.close, handle)
-        try:
-            # The lock is per process: beginning again in the same process succeeds.
-            fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise RunInUse(
-                f"another process trains in {self.folder}: wait until it is done, or give another folder"
-            ) from None

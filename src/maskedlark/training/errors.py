@@ -18,7 +18,7 @@ class OverCeiling(BadArguments):
 
 
 class RunInUse(MaskedLarkError):
-    """Another process trains in the folder: two would overwrite each other's checkpoints."""
+    """Another process or thread trains in the folder: two could be charged for one run."""
 
 
 class BadRun(MaskedLarkError):

@@ -11,6 +11,7 @@ for step in training:
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
@@ -97,17 +98,16 @@ class Training:
     def __iter__(self) -> Iterator["Step"]:
         kept = [self.model, *self._kept]
         self._check_not_over()
-        if self.run is not None:
-            self.run.begin()
-        self.receipts = self._opened()
-        first = self._first(kept)
-        with bar(self.planned, first, self.console) as self._bar:
-            for number in range(first, len(self)):
-                yield Step(self, number)
-                if self._bar is not None:
-                    self._bar.advance()
-                if self.run and ((number + 1) % self.every == 0 or number + 1 == len(self)):
-                    self.run.save(number + 1, kept)
+        with self.run.begun() if self.run else nullcontext():
+            self.receipts = self._opened()
+            first = self._first(kept)
+            with bar(self.planned, first, self.console) as self._bar:
+                for number in range(first, len(self)):
+                    yield Step(self, number)
+                    if self._bar is not None:
+                        self._bar.advance()
+                    if self.run and ((number + 1) % self.every == 0 or number + 1 == len(self)):
+                        self.run.save(number + 1, kept)
 
     def _check_not_over(self) -> None:
         """Refuse a second loop of a run without checkpoints, before helpers do."""

@@ -8,6 +8,11 @@ from maskedlark.training.errors import OtherRun
 from tests.unit.training.cases import model
 
 
+def begin(run):
+    with run.begun():
+        pass
+
+
 def test_nothing_is_loaded_where_nothing_was_saved(tmp_path):
     assert Run(tmp_path / "new", b"").load([model()]) is None
 
@@ -15,10 +20,10 @@ def test_nothing_is_loaded_where_nothing_was_saved(tmp_path):
 def test_the_first_request_stays(tmp_path):
     folder = tmp_path / "new"
     assert kept(folder) is None
-    Run(folder, b"first").begin()
-    Run(folder, b"first").begin()
+    for _ in range(2):
+        begin(Run(folder, b"first"))
     with pytest.raises(OtherRun, match="another run was begun"):
-        Run(folder, b"second").begin()
+        begin(Run(folder, b"second"))
     assert kept(folder) == b"first"
 
 
@@ -66,8 +71,8 @@ def test_answers_are_kept_until_the_next_checkpoint(tmp_path):
 
 def test_another_request_takes_the_place_of_one_that_nobody_charged(tmp_path):
     run = Run(tmp_path, b"first")
-    run.begin()
+    begin(run)
     run.replace(b"second")
     assert kept(tmp_path) == b"second"
-    run.begin()
-    Run(tmp_path, b"second").begin()
+    begin(run)
+    begin(Run(tmp_path, b"second"))

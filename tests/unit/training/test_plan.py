@@ -424,13 +424,14 @@ def test_a_folder_in_which_nothing_was_begun_takes_other_settings(tmp_path):
     helpers = home(document())
     refused = run(helpers, model(), sampling="whole", folder=tmp_path).run
     assert refused is not None
-    refused.begin()
+    with refused.begun():
+        pass
     assert kept(tmp_path) is not None
     training = run(helpers, model(), sampling="whole", folder=tmp_path, noise=3.0)
     next(iter(training)).backward()
     assert kept(tmp_path) == training.sums.body
-    with pytest.raises(OtherRun, match="another run was begun"):
-        refused.begin()
+    with pytest.raises(OtherRun, match="another run was begun"), refused.begun():
+        pytest.fail("it holds another run")
     with pytest.raises(OtherRun, match="with other settings"):
         run(helpers, model(), sampling="whole", folder=tmp_path)
 

@@ -1,6 +1,7 @@
 import gc
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ import torch
 from maskedlark.exact.errors import WeightsDoNotFit
 from maskedlark.ledger.errors import SlotTaken, StepOver
 from maskedlark.training.checkpoint import kept
-from maskedlark.training.errors import OtherRun, Untrained
+from maskedlark.training.errors import OtherRun, RunInUse, Untrained
 from maskedlark.training.evaluating import evaluation_query
 from maskedlark.training.predictor import Predictor
 from tests.unit.exact.models import exact_gradient
@@ -289,21 +290,53 @@ def test_weights_that_do_not_fit_are_refused_before_anything_is_charged(weight):
         run(home(document()), net)
 
 
-def test_another_process_is_kept_out_of_a_folder_and_let_in_when_the_run_is_gone(tmp_path):
+OTHER_PROCESS = (
+    "import sys; from pathlib import Path; from maskedlark.training.checkpoint import Run; "
+    "from maskedlark.training.errors import RunInUse\n"
+    "try:\n with Run(Path(sys.argv[1]), sys.argv[2].encode()).begun(): pass\n"
+    "except RunInUse as error: sys.exit(str(error))"
+)
+
+
+def test_another_process_is_kept_out_of_a_folder_until_the_loop_has_ended(tmp_path):
     training = run(home(document()), model(), folder=tmp_path)
     steps = iter(training)
     next(steps)
-    other = (
-        "import sys; from pathlib import Path; from maskedlark.training.checkpoint import Run; "
-        "from maskedlark.training.errors import RunInUse\n"
-        "try: Run(Path(sys.argv[1]), b'')._hold()\n"
-        "except RunInUse as error: sys.exit(str(error))"
-    )
-    command = [sys.executable, "-c", other, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    words = f"another process trains in {tmp_path}: wait until it is done, or give another folder"
-    assert done.stderr.strip() == words
-    del training, steps
+    stored = kept(tmp_path)
+    assert stored is not None
+    command = [sys.executable, "-c", OTHER_PROCESS, str(tmp_path), stored.decode()]
+    in_use = f"another process or thread trains in {tmp_path}: wait until it is done, or give another folder"
+    for _ in range(2):
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.stderr.strip() == in_use
+        # A second run of this process is refused too, and takes nothing of the first one's lock away.
+        with pytest.raises(RunInUse, match="another process or thread trains in"):
+            next(iter(run(home(document()), model(), folder=tmp_path)))
+    del steps
     gc.collect()
     assert subprocess.run(command, check=False).returncode == 0
+    assert [step.number for step in training] == [*range(6)]
+
+
+def test_of_two_threads_with_one_folder_one_trains_and_is_charged(tmp_path):
+    helpers = home(document())
+    runs = [run(helpers, model(), folder=tmp_path) for _ in range(2)]
+    ended, refused = threading.Event(), list[Exception]()
+
+    def train_one(training):
+        try:
+            for step in training:
+                step.backward()
+                ended.wait(10)  # Until the other thread is refused.
+        except (RunInUse, OtherRun) as error:
+            refused.append(error)
+            ended.set()
+
+    threads = [threading.Thread(target=train_one, args=(each,)) for each in runs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [type(each) for each in refused] == [RunInUse]
+    assert sorted(each.taken for each in runs) == [0, 6]
+    assert len(helpers.budget(document()).dearest.entries) == 1
