@@ -20,7 +20,7 @@ from maskedlark.dp.session_charge import SessionCharge, adserver_epsilon, coalit
 from maskedlark.ledger import receipt, rows, session_rows
 from maskedlark.ledger.budget import Account, Cost
 from maskedlark.ledger.charge import Charged, QueryCharge
-from maskedlark.ledger.errors import AnswerLost, CannotRepeat, SessionLost
+from maskedlark.ledger.errors import AnswerLost, CannotRepeat
 from maskedlark.ledger.receipt import (
     CheckKeyReceipt,
     FrozenReceipt,
@@ -346,10 +346,7 @@ def _before(connection: Connection, origin: str, query: QueryCharge) -> Charged 
     if row is None:
         return None
     if row.seed is None and query.session:
-        raise SessionLost(
-            f"session {name} was opened and charged, but its steps were lost since: open another under "
-            "another id, which is charged again"
-        )
+        raise session_rows.lost(query.request)
     if row.seed is None:
         raise AnswerLost(
             f"request {name} was answered and charged, but its noise was lost since: ask anew under "

@@ -12,7 +12,9 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from maskedlark.ledger.errors import NoSuchSession, SlotTaken
+from maskedlark.ledger import receipt
+from maskedlark.ledger.errors import NoSuchSession, SessionLost, SlotTaken
+from maskedlark.ledger.receipt import OpenedReceipt
 from maskedlark.ledger.rows import COPIES, RECEIPTS, TABLES
 from maskedlark.wire.report import MAX_ORIGIN
 
@@ -109,8 +111,20 @@ def find(connection: sa.Connection, origin: str, session: bytes, *, lock: bool =
     """A session. With the lock, nobody closes it or claims a step of it until the transaction ends."""
     row = connection.execute(_LOCK if lock else _FIND, {"of": origin, "named": session}).one_or_none()
     if row is None:
+        here = RECEIPTS.c.origin == origin, RECEIPTS.c.request == session
+        signed = connection.scalar(sa.select(RECEIPTS.c.receipt).where(*here))
+        if signed is not None and isinstance(receipt.decode(signed).claimed(), OpenedReceipt):
+            raise lost(session)  # Its receipt was put back by a recovery, and nothing else of it.
         raise NoSuchSession(f"no session {session.hex()} was opened here")
     return StoredSession(*tuple[Any, ...](row))
+
+
+def lost(session: bytes) -> SessionLost:
+    """The error for a session of which this helper knows no steps any more."""
+    return SessionLost(
+        f"session {session.hex()} was opened and charged, but its steps were lost since: open another under "
+        "another id, which is charged again"
+    )
 
 
 def body(connection: sa.Connection, origin: str, session: bytes) -> bytes:

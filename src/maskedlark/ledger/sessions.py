@@ -20,7 +20,6 @@ from maskedlark.ledger.errors import (
     NoSuchSession,
     NoSuchStep,
     SessionClosed,
-    SessionLost,
     StepOver,
     StepTaken,
 )
@@ -79,6 +78,8 @@ class Sessions:
                     f"session {session.hex()} was opened by another version ({stored.engine}): close it, "
                     "and open another"
                 )
+            if stored.closed == LOST:
+                raise session_rows.lost(session)
             if stored.closed is not None:
                 raise SessionClosed(f"session {session.hex()} is closed: no step of it is answered any more")
             if stored.seed is None:
@@ -98,7 +99,7 @@ class Sessions:
             if opened.parameters != document.digest.hex():
                 raise NoSuchSession(f"session {session.hex()} was opened under another document")
             if stored.closed == LOST:
-                raise SessionLost(f"session {session.hex()} was lost, and counts whole")
+                raise session_rows.lost(session)
             if stored.closed is None:
                 signed = self._close(chain, opened, stored, kept)
             else:
