@@ -72,6 +72,7 @@ from maskedlark.ledger.receipt import SignedReceipt
 from maskedlark.ledger.sessions import Sessions
 from maskedlark.parameters.document import Document
 from maskedlark.parameters.drafting import draft
+from maskedlark.parameters.settings import HelperIdentity
 from maskedlark.randomness import Randomness, SystemRandomness
 from maskedlark.release.kept_answers import KeptAnswers
 from maskedlark.release.messages import Explanation, RecordCounts, Request, SessionRequest
@@ -269,8 +270,8 @@ class _Here(Connections):
     def __init__(self, local: Sequence[RemoteHelper]) -> None:
         self._local = local
 
-    def helpers(self, document: Document) -> Sequence[RemoteHelper]:  # noqa: ARG002 - there is one
-        return self._local
+    def helper(self, named: HelperIdentity, place: int = 0) -> RemoteHelper:  # noqa: ARG002 - it knows
+        return next(each for each in self._local if each.name == named.name)
 
 
 class Workflow(Client):

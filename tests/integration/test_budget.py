@@ -14,6 +14,7 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
+from maskedlark.cli import app as whole_app
 from maskedlark.cli.helper import app
 from maskedlark.core.purpose import Purpose
 from maskedlark.errors import MaskedLarkError
@@ -34,6 +35,7 @@ from maskedlark.wire import datasets
 from maskedlark.wire.datasets import State
 from maskedlark.wire.signatures import SigningKey
 from tests.integration.attacker import RECORDS, SETTINGS, Attacker, reports, request
+from tests.integration.waiting import next_second
 
 OTHER = "other.example"
 ORIGINS = [f"ads-{place}.example" for place in range(8)]
@@ -134,6 +136,22 @@ def test_repeated_reasked_and_concurrent_requests(running):
         "noise_that_fits": None,
     }
     assert spent(running) == {running.document.digest.hex(): pytest.approx(8)}
+
+
+@pytest.mark.long  # A helper that is away is asked again for 15 seconds.
+def test_a_lost_helper_of_an_old_document_hides_no_budget(alone):
+    with alone.client() as client:
+        alone.upload([reports(alone)])
+        client.select("all", 0, next_second(), Purpose.AGGREGATE)
+        client.send("all")
+        client.query(["bought"], noise=1.0)
+        alone.publish(SETTINGS.replace("k = 50", "k = 60"))
+    alone.helpers[1].process.kill()
+    done = CliRunner().invoke(whole_app, ["budget", "--config", str(alone.config), "--json"])
+    assert done.exit_code == 0, done.output
+    (found,) = json.loads(done.stdout)["documents"]
+    assert list(found["helpers_missing"]) == [alone.helpers[1].name]
+    assert found["limits"][0]["spent"] == pytest.approx(1)
 
 
 def test_two_origins(running):

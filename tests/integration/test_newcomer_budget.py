@@ -169,7 +169,8 @@ def test_a_folder_where_nothing_had_begun_takes_other_settings(world):
         stored = recipe.read(again(world, "killed", epsilon=0.1, steps=5))
         training, _ = from_recipe.training(stored, client)
         assert training.run is not None
-        training.run.begin()
+        with training.run.begun():
+            pass
     run = again(world, "killed", epsilon=0.15, steps=6)
     del training
     assert "trained 6 steps" in typed("train", run).stdout

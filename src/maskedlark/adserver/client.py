@@ -5,7 +5,7 @@ process only takes uploads: nobody outside can spend a budget.
 """
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,7 @@ from maskedlark.adserver import checking, config, datasets, explanation, freezin
 from maskedlark.adserver.combining import Answered
 from maskedlark.adserver.dataset_store import Dataset, Datasets, DatasetState
 from maskedlark.adserver.datasets import QueryableDatasets
-from maskedlark.adserver.errors import AnsweredBefore, UnknownRequest
+from maskedlark.adserver.errors import AnsweredBefore, HelperAway, UnknownRequest
 from maskedlark.adserver.explanation import Explained
 from maskedlark.adserver.queries import Queries, QuerySpec
 from maskedlark.adserver.query_arguments import Grouping, Groupings, Where
@@ -29,16 +29,18 @@ from maskedlark.adserver.spending import BudgetState, spending
 from maskedlark.adserver.table import Table
 from maskedlark.clock import Clock, SystemClock
 from maskedlark.core.purpose import Purpose
+from maskedlark.errors import Expired
 from maskedlark.functions.function import Arguments, Function
 from maskedlark.functions.sums import Sums
 from maskedlark.ledger.receipt import SignedReceipt
 from maskedlark.parameters.document import Document
+from maskedlark.parameters.settings import HelperIdentity
 from maskedlark.randomness import Randomness, SystemRandomness
 from maskedlark.release import messages
 from maskedlark.release.errors import UnknownFunction
 from maskedlark.storage.engine import Database, open_database
 from maskedlark.web import key_file
-from maskedlark.web.errors import AlreadyFrozen
+from maskedlark.web.errors import AlreadyFrozen, NotThere, ServiceAway, StrangeAnswer
 from maskedlark.web.parameters import ParameterClient
 from maskedlark.web.remote import ClosesOnExit
 
@@ -334,16 +336,34 @@ class Client(ClosesOnExit):
 
         Fetches what helpers have signed since, and stores it. Spends nothing.
         """
+        document = document or self._parameters.chain(self.origin)[-1]
+        at_once([partial(self._receipts.update, helper) for helper in self._connections.helpers(document)])
+        return self._budget(document, {})
+
+    def budgets(self) -> list[BudgetState]:
+        """The same for each of `documents`. Of helpers that cannot be asked, the stored receipts count."""
+        documents = self.documents()
+        named = list({each: None for document in documents for each in document.helpers})
+        faults = dict(zip(named, at_once([partial(self._fault, each) for each in named]), strict=True))
+        return [self._budget(each, faults) for each in documents]
+
+    def _fault(self, helper: HelperIdentity) -> str | None:
+        """Fetch a helper's receipts; returns why that is not possible."""
+        try:
+            self._receipts.update(self._connections.helper(helper))
+        except (ServiceAway, HelperAway, NotThere, StrangeAnswer, Expired) as error:
+            return str(error)
+        return None
+
+    def _budget(self, document: Document, faults: Mapping[HelperIdentity, str | None]) -> BudgetState:
+        """By the receipts that are stored here."""
         chain = self._parameters.chain(self.origin)
-        document = document or chain[-1]
         later = {each.digest.hex() for each in chain if each.version > document.version}
-        helpers = self._connections.helpers(document)
-        at_once([partial(self._receipts.update, helper) for helper in helpers])
-        signed = {helper.name: self._receipts.receipts(helper.name) for helper in helpers}
-        spent = [
-            spending(name, document, [s.claimed() for s in all_], later) for name, all_ in signed.items()
-        ]
-        return BudgetState(document, tuple(spent))
+        names = [each.name for each in document.helpers]
+        signed = [[each.claimed() for each in self._receipts.receipts(name)] for name in names]
+        spent = [spending(name, document, own, later) for name, own in zip(names, signed, strict=True)]
+        missing = {each.name: fault for each in document.helpers if (fault := faults.get(each))}
+        return BudgetState(document, tuple(spent), missing)
 
     def close(self) -> None:
         """Close connections; what is stored stays."""

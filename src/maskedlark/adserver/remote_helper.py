@@ -208,13 +208,14 @@ class Connections:
 
     def helpers(self, document: Document) -> Sequence[RemoteHelper]:
         """The helpers of a document, in its order, which is also the order of shares."""
-        return [self._helper(place, each) for place, each in enumerate(document.helpers)]
+        return [self.helper(each, place) for place, each in enumerate(document.helpers)]
 
     def close(self) -> None:
         """Close the connections."""
         self.http.close()
 
-    def _helper(self, place: int, named: HelperIdentity) -> RemoteHelper:
+    def helper(self, named: HelperIdentity, place: int = 0) -> RemoteHelper:
+        """One helper; `place` among those of a document."""
         identity = VerifyingKey(bytes.fromhex(named.identity))
         address = self.parameters.keys(named.name, identity).address
         remote = SignedRemote(address, named.name, self.origin, self.key, self.clock, self.http)

@@ -4,8 +4,8 @@ Nothing is asked that anyone could not ask: receipts are public. Every charge is
 answered, as by the helpers' own ledgers, so that what a helper would refuse is known before it is asked.
 """
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from maskedlark.dp.session_charge import SessionCharge
 from maskedlark.ledger.budget import (
@@ -82,6 +82,8 @@ class BudgetState:
 
     document: Document
     helpers: tuple[HelperSpending, ...]
+    missing: Mapping[str, str] = field(default_factory=dict)
+    """Helpers that could not be asked, with the reason: they may have charged more than is stored here."""
 
     @property
     def dearest(self) -> HelperSpending:
@@ -111,7 +113,8 @@ class BudgetState:
     @property
     def differ(self) -> bool:
         """Whether helpers have charged different requests: one may not have been asked to the end."""
-        return len({frozenset((e.request, e.what) for e in each.entries) for each in self.helpers}) > 1
+        asked = [each for each in self.helpers if each.helper not in self.missing]
+        return len({frozenset((e.request, e.what) for e in each.entries) for each in asked}) > 1
 
     def check(self, entry: BudgetEntry) -> None:
         """Raise what a helper would raise if this were charged now."""

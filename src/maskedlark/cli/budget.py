@@ -29,7 +29,7 @@ def budget(config: AdServerConfig, as_json: Json = False) -> None:
         Client.from_config(config) as client,
     ):
         names = {each.digest: each.name for each in client.datasets() if each.digest is not None}
-        states = [client.budget(document) for document in client.documents()]
+        states = client.budgets()
     fields = {"documents": [_fields(state, names) for state in states]}
     if as_json:
         print_result(fields, as_json)
@@ -68,6 +68,7 @@ def _fields(state: BudgetState, names: Mapping[bytes, str]) -> dict[str, Any]:
         "parameters": state.document.digest.hex(),
         "budget_delta": state.document.budget.delta,
         "helpers": [each.helper for each in state.helpers],
+        "helpers_missing": dict(state.missing),
         "least_is_left_at": spent.helper,
         "helpers_differ": state.differ,
         "receipts_lost": spent.lost,
@@ -158,6 +159,8 @@ def _notes(state: BudgetState) -> Iterator[str]:
         "evaluations are accounted at one δ; each training session takes a part of the other, which comes to "
         "an end too."
     )
+    for name, why in state.missing.items():
+        yield f"{name} cannot be asked, and may have charged more than its receipts stored here: {why}"
     if state.differ:
         yield "Helpers have charged different requests: this is where the least is left; `query --pending`"
     if state.dearest.lost:

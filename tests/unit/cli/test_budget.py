@@ -5,9 +5,13 @@ import pytest
 from typer.testing import CliRunner
 
 from maskedlark.adserver.client import Client
+from maskedlark.adserver.remote_helper import Retries
 from maskedlark.cli import app, budget
+from maskedlark.errors import Expired
 from maskedlark.ledger.budget import SESSIONS
+from maskedlark.ledger.errors import BadReceipt
 from maskedlark.parameters.policy import against_coalition
+from maskedlark.web.errors import ServiceAway
 from tests.unit.training.cases import TAG, document, home, model, run
 
 INVOKE = CliRunner(env={"COLUMNS": "120", "TERM": "dumb"}).invoke
@@ -99,3 +103,37 @@ def test_the_line_after_a_command_says_of_what_each_figure_is(helpers):
     charge = training.plan().session_charge
     assert charge is not None
     assert figures["delta_of_sessions"][TAG] == pytest.approx((SESSIONS - 1) * charge.delta)
+
+
+def test_of_a_helper_that_is_lost_the_stored_receipts_count(helpers, monkeypatch):
+    first = opened(helpers)
+    shown()
+    opened(helpers, delta=None)
+    lost = ServiceAway("connection refused")
+    monkeypatch.setattr(helpers.helpers[1], "receipts", lambda *_: Retries(1)("helper-1", raising(lost)))
+    (found,) = json.loads(shown("--json"))["documents"]
+    assert list(found["helpers_missing"]) == ["helper-1"]
+    assert (found["least_is_left_at"], len(found["entries"])) == ("helper-0", 2)
+    assert not found["helpers_differ"], "what a missing helper has charged since is not known"
+    text = " ".join(shown().split())
+    assert "helper-1 cannot be asked, and may have charged more than its receipts stored here:" in text
+    assert "connection refused" in text
+    # Both may be away: then all is as it was stored.
+    monkeypatch.setattr(helpers.helpers[0], "receipts", raising(Expired("every key that helper-0 has")))
+    (found,) = json.loads(shown("--json"))["documents"]
+    assert list(found["helpers_missing"]) == ["helper-0", "helper-1"]
+    assert found["limits"][0]["spent"] > first.plan().epsilon
+
+
+def test_a_helper_that_shows_two_histories_is_no_missing_one(helpers, monkeypatch):
+    monkeypatch.setattr(helpers.helpers[1], "receipts", raising(BadReceipt("it shows two histories")))
+    done = INVOKE(app, ["budget", "--config", "adserver.toml"])
+    assert done.exit_code
+    assert "two histories" in done.output
+
+
+def raising(error):
+    def refuse(*_):
+        raise error
+
+    return refuse
