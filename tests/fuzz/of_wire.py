@@ -292,7 +292,11 @@ def _datasets() -> list[Decoder]:
     found = [
         Decoder(
             type(each).__name__,
-            ("wire.message.Message.decode",),
+            (
+                "wire.message.Message.decode",
+                "wire.message.Settings.model_validate_json",
+                "wire.message.refuse_duplicates",
+            ),
             (each.encode(),),
             type(each).decode,
             (DecodeError,),

@@ -1,5 +1,10 @@
 """Hostile bytes at every decoder: each input is a message, or ends in an error of ours, and it ends."""
 
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
 import pytest
 
 from tests.fuzz import decoders, totals, walk
@@ -89,3 +94,44 @@ def test_a_hang_fails(monkeypatch):
 
     with pytest.raises(Breaks, match="Hangs"):
         fuzz(Decoder("planted", (), (b"x1",), hang), 50)
+
+
+OTHERWISE = {
+    "problem document": "one that cannot be read is an error too: of a strange answer",
+    "description of a model": "is part of a request, and the test itself reads the text",
+}
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, each in TABLE.items() if each.form is None and name not in OTHERWISE]
+)
+def test_a_key_that_is_given_twice_is_refused(name):
+    """Parsers differ in which of two they take: what was checked may not be what is used."""
+    for example in TABLE[name].examples[:3]:
+        for twice in _twice(example):
+            assert run_one(TABLE[name], twice), twice[:200]
+
+
+def _twice(example: bytes) -> Iterator[bytes]:
+    """A message of JSON with the first key of an object written twice: of the whole, or of one inside."""
+    with suppress(ValueError, RecursionError):
+        whole = json.loads(example)
+        found = [*_objects(whole)] if example[:1] in (b"{", b"[") else []
+        for each in found[:20]:
+            yield _written(whole, each).encode()
+
+
+def _objects(value: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(value, dict) and value:
+        yield value
+    for each in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from _objects(each)
+
+
+def _written(value: Any, twice: dict[str, Any]) -> str:
+    if isinstance(value, list):
+        return f"[{','.join(_written(each, twice) for each in value)}]"
+    if not isinstance(value, dict):
+        return json.dumps(value, ensure_ascii=False)
+    items = [f"{json.dumps(name)}:{_written(each, twice)}" for name, each in value.items()]
+    return "{" + ",".join(items[:1] * (value is twice) + items) + "}"

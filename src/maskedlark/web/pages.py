@@ -9,7 +9,7 @@ from pydantic import FailFast, TypeAdapter, ValidationError
 
 from maskedlark.errors import InvalidDocument
 from maskedlark.parameters.chain import Envelope, Signed
-from maskedlark.wire.message import Settings, faults
+from maskedlark.wire.message import Settings, faults, refuse_duplicates
 
 MAX_PAGE = 64
 """Documents in one page."""
@@ -61,6 +61,7 @@ def decode_page(data: bytes) -> Page:
 def decode_chain(data: bytes) -> tuple[Signed, ...]:
     """A whole chain, as `maskedlark parameters verify --save` writes it: a list of signed documents."""
     try:
+        refuse_duplicates(data)
         return tuple(each.signed() for each in _CHAIN.validate_json(data))
     except ValidationError as error:
         raise InvalidDocument(f"a chain is a list of signed documents: {faults(error)}") from None

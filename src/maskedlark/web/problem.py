@@ -25,6 +25,7 @@ from maskedlark.release import errors as release_errors
 from maskedlark.storage import errors as storage_errors
 from maskedlark.web import errors as web_errors
 from maskedlark.wire import errors as wire_errors
+from maskedlark.wire.message import unique
 
 MEDIA_TYPE = "application/problem+json"
 MAX_PROBLEM = 1 << 16
@@ -169,7 +170,8 @@ def _restored(status: int, problem: dict[str, object]) -> MaskedLarkError:
 
 def _decode(body: bytes) -> dict[str, object]:
     with suppress(ValueError, RecursionError):
-        if len(body) <= MAX_PROBLEM and isinstance(problem := json.loads(body), dict):
+        problem = json.loads(body, object_pairs_hook=unique) if len(body) <= MAX_PROBLEM else {}
+        if isinstance(problem, dict):
             return problem
     return {}
 

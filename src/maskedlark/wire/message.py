@@ -2,11 +2,12 @@
 
 import json
 import re
-from typing import Annotated, ClassVar, Self
+from collections import Counter
+from typing import Annotated, Any, ClassVar, Self
 
 import rfc8785
 from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
-from pydantic_core import ErrorDetails
+from pydantic_core import ErrorDetails, PydanticCustomError
 
 from maskedlark.errors import MaskedLarkError, WrongType
 
@@ -28,9 +29,35 @@ _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,39}")
 
 
 class Settings(BaseModel):
-    """Frozen, strict, and closed: an unknown key is refused."""
+    """Frozen, strict, and closed: an unknown key is refused, and one that is given twice."""
 
     model_config = STRICT
+
+    @classmethod
+    def model_validate_json(cls, json_data: str | bytes | bytearray, **options: Any) -> Self:  # noqa: ANN401
+        """As pydantic does, whose parser takes the last of several equal keys: another may take the first."""
+        refuse_duplicates(json_data)
+        return super().model_validate_json(json_data, **options)
+
+
+def refuse_duplicates(data: str | bytes | bytearray) -> None:
+    """Raise pydantic's ValidationError if an object has a key twice. What is no JSON is left to pydantic."""
+    try:
+        json.loads(data, object_pairs_hook=unique, parse_int=str, parse_float=str)
+    except ValidationError:
+        raise
+    except (RecursionError, ValueError):
+        return
+
+
+def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of these pairs, for `json.loads`: raises ValidationError if it has a key twice."""
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        ((name, _),) = Counter(name for name, _ in pairs).most_common(1)
+        fault = PydanticCustomError("duplicate_key", "this key is given twice")
+        raise ValidationError.from_exception_data("JSON", [{"type": fault, "loc": (name,), "input": None}])
+    return made
 
 
 class Canonical(Settings):

@@ -199,3 +199,8 @@ def test_another_s_words_are_cut_and_cleaned():
     assert type(back) is Truncated
     assert str(back).startswith("a [2J b")
     assert len(str(back)) == problem.MAX_DETAIL
+
+
+def test_a_problem_with_a_key_twice_is_a_strange_answer():
+    body = b'{"type":"/problems/bad-signature","type":"/problems/bad-signature","detail":"no"}'
+    assert type(problem.error_of(403, body)) is StrangeAnswer

@@ -30,3 +30,25 @@ def test_a_signed_document_of_many_unknown_keys_says_how_many():
     flood = json.dumps(dict.fromkeys(map(str, range(2000)), 0)).encode()
     with pytest.raises(InvalidDocument, match="2003 things are wrong"):
         Envelope.decode(flood)
+
+
+TWICE = ['{"noise":2,"noise":2}', '{"a":{"b":[{"noise":1.0,"noise":2.0}]}}', '{"no\\u0069se":1,"noise":2}']
+
+
+@pytest.mark.parametrize("form", READ)
+@pytest.mark.parametrize("text", TWICE)
+def test_a_key_that_is_given_twice_is_refused_at_any_depth(form, text):
+    with pytest.raises(READ[form], match="noise: this key is given twice"):
+        form.decode(text.encode())
+
+
+@pytest.mark.parametrize("name", ["\x1b[31m", "a secret"])
+def test_of_a_key_that_is_given_twice_only_a_plain_name_is_said(name):
+    with pytest.raises(BadArguments) as raised:
+        Request.decode(f"{{{json.dumps(name)}:1,{json.dumps(name)}:1}}".encode())
+    assert str(raised.value) == "this key is given twice"
+
+
+def test_numbers_that_python_does_not_read_hide_no_key_that_is_given_twice():
+    with pytest.raises(BadArguments, match="given twice"):
+        Request.decode(b'{"arguments":' + b"9" * 5000 + b',"a":1,"a":2}')
