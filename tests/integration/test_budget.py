@@ -38,6 +38,7 @@ from tests.integration.attacker import RECORDS, SETTINGS, Attacker, reports, req
 from tests.integration.waiting import next_second
 
 OTHER = "other.example"
+HOURS = 400
 ORIGINS = [f"ads-{place}.example" for place in range(8)]
 
 
@@ -152,6 +153,17 @@ def test_a_lost_helper_of_an_old_document_hides_no_budget(alone):
     (found,) = json.loads(done.stdout)["documents"]
     assert list(found["helpers_missing"]) == [alone.helpers[1].name]
     assert found["limits"][0]["spent"] == pytest.approx(1)
+
+
+@pytest.mark.long
+def test_hourly_datasets_of_weeks_are_charged_each_by_one_release(running):
+    made = running.publish(SETTINGS.replace("k = 50", "k = 1"))
+    attacker = Attacker(running)
+    digests = [attacker.dataset(f"hour-{n}", made, reports(running, count=2)) for n in range(HOURS)]
+    assert attacker.tries(request(1, *digests, noise=0.25)) == "answered"
+    assert spent(running) == {made.digest.hex(): pytest.approx(4)}
+    # Each of them has ε = 4 left, the last one too.
+    assert attacker.tries(request(2, digests[-1], noise=0.2)) == "budget-exhausted"
 
 
 def test_two_origins(running):

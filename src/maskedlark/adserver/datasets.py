@@ -121,7 +121,8 @@ class QueryableDatasets:
         chosen = self._frozen(purpose) if names is None else self._named(purpose, names)
         if len(chosen) > MAX_DATASETS:
             raise BadArguments(
-                f"{len(chosen)} datasets, and one query is over at most {MAX_DATASETS}: name fewer"
+                f"{len(chosen)} datasets, and one query is over at most {MAX_DATASETS}: name fewer, and from "
+                "now on select longer spans"
             )
         digests = tuple(sorted(each.digest for each in chosen if each.digest is not None))
         return self.parameters.by_digest(chosen[0].selection.parameters), digests

@@ -33,7 +33,8 @@ from maskedlark.wire.columns import NUMBER, NUMBER_BYTES, check_key
 from maskedlark.wire.message import Encoded, Hex16, Hex32, Message
 
 ANSWER_TYPE = "application/vnd.maskedlark.answer"
-MAX_DATASETS = 366
+MAX_DATASETS = 4096
+"""Hourly datasets of five months. Each adds 67 bytes to request and receipt, and an entry to the ledger."""
 MAX_REQUEST = 6 << 20
 """Room for the weights of a network, in base64: of 784-4096-10 they take 4.4 MB at 8 bits."""
 MAX_ANSWER = 64 << 20
