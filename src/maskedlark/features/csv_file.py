@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import chain, count, islice
 from pathlib import Path
@@ -72,8 +72,8 @@ def _header_faults(path: Path, header: list[str]) -> Iterator[str]:
         if not name.strip():
             advice = "name it in the first line, or write the CSV without an index"
             yield f"{path}: column {place} has no name: {advice}"
-    for name in header:
-        if header.count(name) > 1:
+    for name, times in Counter(header).items():
+        if times > 1:
             yield f"{path} names column {name!r} twice: rename one of them"
 
 

@@ -13,7 +13,7 @@ Arrow table; a numpy structured array."""
 
 def read(table: Table, wanted: Sequence[str] | None = None, leave_out: Collection[str] = ()) -> list[Column]:
     """The wanted columns in that order, or all but those left out. Other columns' values are not read."""
-    source = by_name(table, wanted)
+    source, leave_out = by_name(table, wanted), dict.fromkeys(leave_out)
     names = [name for name in (source if wanted is None else wanted) if name not in leave_out]
     if not all(isinstance(name, str) for name in names):
         raise TableDoesNotFit("a column's name is a text; rename the others")

@@ -1,8 +1,10 @@
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from maskedlark.features import Encoder, OneHot
+from maskedlark.features import Encoder, OneHot, csv_file, table
 from maskedlark.features.column import Column
 from maskedlark.features.csv_file import read_csv, to_csv
 from maskedlark.features.errors import TableDoesNotFit
@@ -74,3 +76,23 @@ def test_what_is_written_is_encoded_as_before(tmp_path_factory, rows):
     path.write_bytes(to_csv([Column.of(name, cells) for name, cells in table.items()]).encode())
     encoder = Encoder.fit(table, {"a": OneHot(), "b": OneHot()}, least=1)
     assert (encoder.encode(read_csv(path)) == encoder.encode(table)).all()
+
+
+class Counted(str):
+    """A name that counts how often any is compared."""
+
+    compared = 0
+
+    def __eq__(self, other):
+        Counted.compared += 1
+        return str.__eq__(self, other)
+
+    __hash__ = str.__hash__
+
+
+def test_the_work_of_reading_grows_as_the_number_of_columns():
+    names, left = (list[str](Counted(f"column {number}") for number in range(2000)) for _ in range(2))
+    Counted.compared = 0
+    assert [*csv_file._header_faults(Path("table.csv"), names)] == []
+    assert len(table.read({name: ["1"] for name in names}, leave_out=left[1000:])) == 1000
+    assert Counted.compared < 10 * len(names)
