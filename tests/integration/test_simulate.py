@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -35,6 +36,10 @@ def table(tmp_path):
     return path, int(bought[1::2].sum())
 
 
+SECRET = re.compile(r"\.(key|toml|sqlite.*)$|/keys/")
+"""Files that nobody but their owner reads, whatever the umask: keys, settings with passwords, ledgers."""
+
+
 class Simulation:
     """The command, as somebody has it in a terminal."""
 
@@ -55,6 +60,7 @@ class Simulation:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            umask=0,
         )
 
     def __enter__(self):
@@ -118,6 +124,12 @@ def test_a_table_of_ones_own_becomes_a_report_and_a_model_and_carries_on(table, 
     with Simulation(path, folder) as simulation:
         assert simulation.said["datasets"] == {"aggregate": "measured", "train": "trained"}
         assert simulation.said["k"] == 90
+        assert [
+            each for each in [folder, *folder.rglob("*")] if each.is_dir() and each.stat().st_mode & 0o77
+        ] == []
+        secret = [each for each in folder.rglob("*") if SECRET.search(str(each))]
+        assert len(secret) > 8
+        assert [each for each in secret if each.stat().st_mode & 0o77] == []
         for ceiling in ("budget", "training"):
             both = [simulation.said[f"{ceiling}_{which}"] for which in ("epsilon", "coalition_epsilon")]
             assert both == ([8.0, 48.0] if ceiling == "budget" else [6.0, 40.0])

@@ -11,6 +11,7 @@ user, who has the whole table and all keys.
 import atexit
 import json
 import operator
+import os
 import sys
 import tempfile
 import tomllib
@@ -141,7 +142,9 @@ def start(
         drop_unlabelled,
     )
     shown = sys.stderr.isatty() if progress is None else progress
-    with ExitStack() as stack:
+    with ExitStack() as made_here, ExitStack() as stack:
+        # What is made until this returns, and by services as long as they run, is for its owner alone.
+        made_here.callback(os.umask, os.umask(0o77))
         server = stack.enter_context(ForkServer())  # First: it imports while the table is read.
         if processes > 1:
             population.preload()
