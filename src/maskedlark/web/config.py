@@ -5,8 +5,11 @@ Every field of a party's model has a description that ends in an example: it is 
 that key, and `skeleton` and the tables of docs/OPERATIONS.md are made from it.
 """
 
+import ipaddress
 import json
+import socket
 import tomllib
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Self, TypeVar
 from urllib.parse import urlsplit
@@ -21,7 +24,8 @@ from maskedlark.wire.keys import MAX_ADDRESS
 from maskedlark.wire.message import Settings
 
 
-def _address(text: str) -> str:
+def address(text: str) -> str:
+    """The address of a service, if it is one of HTTP, without a user, a query or a fragment."""
     try:
         url = urlsplit(text)
         wanted = url.scheme in ("http", "https") and url.hostname and url.port != 0
@@ -32,12 +36,25 @@ def _address(text: str) -> str:
     return text
 
 
+def is_local(address: str) -> bool:
+    """Whether its host is `localhost`, or a loopback or link-local address. No name is resolved."""
+    host = str(urlsplit(address).hostname).rstrip(".")
+    with suppress(OSError):  # As connecting reads it: 127.1 and 0x7f000001 are addresses too.
+        host = socket.inet_ntoa(socket.inet_aton(host))
+    try:
+        number = ipaddress.ip_address(host)
+    except ValueError:
+        return host.rpartition(".")[2] == "localhost"
+    number = getattr(number, "ipv4_mapped", None) or number
+    return number.is_loopback or number.is_link_local or number.is_unspecified
+
+
 def _database(text: str) -> str:
     parse(text)
     return text
 
 
-Address = Annotated[str, Field(max_length=MAX_ADDRESS), AfterValidator(_address)]
+Address = Annotated[str, Field(max_length=MAX_ADDRESS), AfterValidator(address)]
 DatabaseUrl = Annotated[str, AfterValidator(_database)]
 """May contain a password: give its field repr=False."""
 

@@ -19,7 +19,7 @@ from maskedlark.errors import BadSignature, BrokenChain, Expired, RolledBack
 from maskedlark.parameters import chain
 from maskedlark.parameters.chain import Signed
 from maskedlark.parameters.document import Document
-from maskedlark.web import pages
+from maskedlark.web import config, pages
 from maskedlark.web.caches import ChainCache, KeyCache
 from maskedlark.web.errors import NotThere, ServiceAway, StrangeAnswer, UnknownDocument, UnknownOrigin
 from maskedlark.web.remote import API, ClosesOnExit, Remote
@@ -43,7 +43,7 @@ class ParameterClient(ClosesOnExit):
         fresh_s: int = 0,
         http: httpx.Client | None = None,
     ) -> None:
-        self._remote = Remote(url, http)
+        self._url, self._remote = url, Remote(url, http)
         self._keys_folder = cache_folder / "helpers"
         self._clock = clock
         self._fresh_s = fresh_s
@@ -106,6 +106,13 @@ class ParameterClient(ClosesOnExit):
             configuration = self._keys(KeyCache(self._keys_folder, helper_name, identity))
         if all(published.not_after <= self._clock.now() for published in configuration.keys):
             raise Expired(f"every key that {helper_name} has published is past its last moment")
+        try:
+            published = config.address(configuration.address)
+            if config.is_local(published) and not config.is_local(self._url):
+                raise ValueError("on this machine or its link, where the parameter service is not")
+        except ValueError as error:
+            said = f"{helper_name} has published the address {configuration.address!r}"
+            raise StrangeAnswer(f"{said}, {error}: its operator has to publish another") from None
         return configuration
 
     def close(self) -> None:

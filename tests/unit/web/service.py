@@ -98,11 +98,15 @@ def client(transport: AppTransport, folder: Path, clock: FixedClock, **changes: 
     return ParameterClient(URL, SERVICE_KEY.verifying, folder, clock, pins, http=http, **changes)
 
 
-def configuration(helper: int, sequence: int, seed: bytes = b"keys", end: int = NOW + 1000) -> bytes:
+def configuration(
+    helper: int,
+    sequence: int,
+    seed: bytes = b"keys",
+    end: int = NOW + 1000,
+    address: str = "https://helper.example",
+) -> bytes:
     identity = HELPER_KEYS[helper]
     key = OpeningKey.generate(FixedRandomness(seed)).sealing
     published = (PublishedKey(key, NOW - 1000, end),)
-    made = KeyConfiguration(
-        f"helper-{helper}", identity.verifying, "https://helper.example", sequence, published
-    )
+    made = KeyConfiguration(f"helper-{helper}", identity.verifying, address, sequence, published)
     return made.sign(identity)

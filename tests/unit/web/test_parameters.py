@@ -554,6 +554,46 @@ def test_keys_past_their_last_moment(bench):
         bench.client().keys("helper-0", IDENTITY)
 
 
+@pytest.mark.parametrize(
+    "address",
+    [
+        "file:///etc/passwd", "gopher://helper.example", "ftp://helper.example", "//helper.example", "helper",
+        "https://user:password@helper.example", "https://helper.example/#fragment", "https://", "https://[",
+    ],
+)  # fmt: skip
+def test_only_a_plain_address_of_http_is_taken_from_a_helper(bench, address):
+    bench.service.publisher.publish_keys("helper-0", configuration(0, 1, address=address))
+    with pytest.raises(StrangeAnswer, match=r"helper-0 has published the address .* to publish another"):
+        bench.client().keys("helper-0", IDENTITY)
+    # Its operator can mend it.
+    bench.service.publisher.publish_keys("helper-0", configuration(0, 2))
+    assert bench.client().keys("helper-0", IDENTITY).sequence == 2
+
+
+LOCAL = [
+    "127.0.0.1", "127.1", "2130706433", "0x7f000001", "0177.0.0.1", "localhost", "a.LocalHost.", "0.0.0.0",
+    "169.254.169.254", "[::1]", "[::]", "[fe80::1]", "[fe80::1%25eth0]", "[::ffff:127.0.0.1]",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("host", LOCAL)
+def test_an_address_on_the_caller_s_machine_is_taken_only_from_a_service_there(bench, host, monkeypatch):
+    bench.service.publisher.publish_keys("helper-0", configuration(0, 1, address=f"http://{host}:8080/"))
+    with pytest.raises(StrangeAnswer, match="on this machine or its link, where the parameter service is"):
+        bench.client().keys("helper-0", IDENTITY)
+    for service in ("http://127.0.0.1:15000", "http://localhost:15000", "http://[::1]:15000"):
+        client = bench.client()
+        monkeypatch.setattr(client, "_url", service)
+        assert client.keys("helper-0", IDENTITY).sequence == 1
+
+
+@pytest.mark.parametrize("host", ["10.0.0.5", "128.0.0.1", "[2001:db8::1]", "localhost.example", "helper"])
+def test_any_other_host_is_taken(bench, host):
+    address = f"http://{host}:8080"
+    bench.service.publisher.publish_keys("helper-0", configuration(0, 1, address=address))
+    assert bench.client().keys("helper-0", IDENTITY).address == address
+
+
 def test_a_bad_address_is_named(bench):
     with pytest.raises((StrangeAnswer, ServiceAway), match=r"address|reached"):
         remote.Remote("ht!tp://[").get("/health")
