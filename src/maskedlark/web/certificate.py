@@ -6,7 +6,7 @@ import ssl
 from asyncio.sslproto import SSLProtocol
 from pathlib import Path
 
-from maskedlark.web.connections import READ_WITHIN_S, Connection, ConnectionLimiter
+from maskedlark.web.connections import READ_WITHIN_S, Awaited, Connection, ConnectionLimiter
 from maskedlark.web.errors import BadCertificate
 
 
@@ -55,6 +55,12 @@ class Handshake(SSLProtocol):
         super().connection_made(transport)
         self._inside.unsecured = transport
         self._limiter.add(transport)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Bytes came."""
+        if self._inside.unsecured is not None:
+            self._limiter.wait(self._inside.unsecured, Awaited.HANDSHAKE)
+        super().buffer_updated(nbytes)
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """It was closed, during the handshake or later."""

@@ -97,7 +97,8 @@ class Serving(PartyConfig):
     )
     max_connections: Annotated[int, Field(ge=1, le=1 << 20)] = Field(
         default=1024,
-        description="at once; then who keeps us waiting longest is cut off: max_connections = 1024",
+        description="at once; then who has sent nothing is cut off first, and a body that makes progress "
+        "never: max_connections = 1024",
     )
     idle_s: Annotated[float, Field(gt=0, le=3600)] = Field(
         default=15.0, description="seconds in which a connection must have asked something: idle_s = 15"

@@ -2,14 +2,15 @@
 
 A connection keeps us waiting from when it was made, or its last answer was sent, until the head of its next
 request is complete; while its request's body arrives; and while it does not read an answer. Sending single
-bytes gains no time. When there are too many, the one that has kept us waiting longest is cut off: a newcomer
-that sends its request at once is answered, however many idle ones there are.
+bytes gains no time. When there are too many, one is cut off, in the order of `Awaited`: first those that have
+sent nothing, never a body that makes progress. So neither idle connections nor floods of them end an upload.
 """
 
 import asyncio
 import time
 from collections.abc import Callable
 from enum import Enum, auto
+from itertools import chain
 from typing import Any
 
 import h11
@@ -25,13 +26,25 @@ MAX_UNREAD = 256 << 20
 """Bytes of all unread answers together."""
 
 
-class Awaited(Enum):
-    """What a connection owes us."""
+LEAST_RATE = 4096
+"""Bytes per second of a body that makes progress."""
+BODY_GRACE_S = 5.0
+"""From the start of a body, or after bytes that came faster, until it counts as slower than that."""
 
+
+class Awaited(Enum):
+    """What a connection owes us; when there are too many, the first of these go first."""
+
+    FIRST_BYTE = auto()
+    HANDSHAKE = auto()
+    """The rest of it."""
     HEAD = auto()
     BODY = auto()
-    """Its time limit is set by whoever reads the body."""
+    """Its time limit is set by whoever reads the body. Cut for others only if it makes no progress."""
     READING = auto()
+
+
+EARLY = Awaited.FIRST_BYTE, Awaited.HANDSHAKE, Awaited.HEAD
 
 
 class ConnectionLimiter:
@@ -43,49 +56,71 @@ class ConnectionLimiter:
     def __init__(self, most: int, idle_s: float, now: Callable[[], float] = time.monotonic) -> None:
         self.most = most
         self._now = now
-        self._within_s = {Awaited.HEAD: idle_s, Awaited.READING: max(idle_s, READ_WITHIN_S)}
-        self._there: set[asyncio.Transport] = set()
-        self._since: dict[asyncio.Transport, tuple[Awaited, float]] = {}
+        self._within_s = dict.fromkeys(EARLY, idle_s) | {Awaited.READING: max(idle_s, READ_WITHIN_S)}
+        self._owed: dict[asyncio.Transport, Awaited | None] = {}
+        self._since: dict[Awaited, dict[asyncio.Transport, float]] = {each: {} for each in Awaited}
+        """When the waiting began; of a body, when it would have begun at `LEAST_RATE`."""
+        self._slow: list[asyncio.Transport] = []
+        """Bodies that made no progress at the last sweep: to find them for each newcomer would take long."""
 
     def __len__(self) -> int:
         """The number of connections, including those whose request is being answered."""
-        return len(self._there)
+        return len(self._owed)
 
-    def add(self, connection: asyncio.Transport) -> None:
-        """Admit a connection, if need be in place of the one that has kept us waiting longest."""
-        while len(self) >= self.most and (longest := next(iter(self._since), None)) is not None:
-            self._end(longest)
-        # If all others are being answered it is one too many, and gets a 503. The next newcomer replaces it,
-        # so there are never many of those.
-        self._there.add(connection)
-        self.wait(connection, Awaited.HEAD)
+    def add(self, connection: asyncio.Transport, awaited: Awaited = Awaited.FIRST_BYTE) -> None:
+        """Admit a connection, if need be in place of another."""
+        while len(self) >= self.most and (victim := self._victim()) is not None:
+            self._end(victim)
+        # If none can go it is one too many, and gets a 503. The next newcomer replaces it, so there are never
+        # many of those.
+        self._owed[connection] = None
+        self.wait(connection, awaited)
 
     def wait(self, connection: asyncio.Transport, awaited: Awaited | None) -> None:
         """Set what it owes us; None if it is our turn. If it owed that before, the clock keeps running."""
-        owed, _ = self._since.get(connection, (None, 0.0))
-        if connection in self._there and owed is not awaited:
-            self._since.pop(connection, None)
-            if awaited is not None:
-                self._since[connection] = awaited, self._now()
+        owed = self._owed.get(connection)
+        if connection not in self._owed or owed is awaited:
+            return
+        began = self._now() if owed is None else self._since[owed].pop(connection)
+        self._owed[connection] = awaited
+        if awaited is not None:
+            keeps = owed is Awaited.FIRST_BYTE and awaited in EARLY
+            self._since[awaited][connection] = began if keeps else self._now()
+
+    def received(self, connection: asyncio.Transport, size: int) -> None:
+        """Bytes came: if they are a body's, it may pause for longer."""
+        bodies = self._since[Awaited.BODY]
+        if connection in bodies:
+            bodies[connection] = min(bodies[connection] + size / LEAST_RATE, self._now())
 
     def remove(self, connection: asyncio.Transport) -> None:
         """It is gone."""
-        self._there.discard(connection)
-        self._since.pop(connection, None)
+        self.wait(connection, None)
+        self._owed.pop(connection, None)
 
     def sweep(self) -> None:
         """End those that took too long, and those whose unread answers fill our memory. Run every second."""
-        now = self._now()
-        for connection, (awaited, since) in list(self._since.items()):
-            if now - since > self._within_s.get(awaited, float("inf")):
+        for awaited, within_s in self._within_s.items():
+            for connection in self._late(awaited, within_s):
                 self._end(connection)
-        reading = [each for each, (awaited, _) in self._since.items() if awaited is Awaited.READING]
-        held = {each: each.get_write_buffer_size() for each in reading}
+        self._slow = self._late(Awaited.BODY, BODY_GRACE_S)
+        held = {each: each.get_write_buffer_size() for each in self._since[Awaited.READING]}
         total = sum(held.values())
         for connection, size in held.items():
             if total > MAX_UNREAD:
                 self._end(connection)
                 total -= size
+
+    def _late(self, awaited: Awaited, within_s: float) -> list[asyncio.Transport]:
+        now = self._now()
+        return [each for each, since in self._since[awaited].items() if now - since > within_s]
+
+    def _victim(self) -> asyncio.Transport | None:
+        """Whom to cut for a newcomer, if anyone."""
+        bodies, now = self._since[Awaited.BODY], self._now()
+        slow = (each for each in self._slow if now - bodies.get(each, now) > BODY_GRACE_S)
+        early = (self._since[each] for each in EARLY)
+        return next(chain(*early, slow, self._since[Awaited.READING]), None)
 
     def _end(self, connection: asyncio.Transport) -> None:
         """Abort it. Not `close`: that waits for a reader that may never read."""
@@ -111,7 +146,7 @@ class Connection(H11Protocol):
         super().connection_made(transport)
         if self.unsecured is not None:
             self._limiter.remove(self.unsecured)
-        self._limiter.add(transport)
+        self._limiter.add(transport, Awaited.HEAD if self.unsecured else Awaited.FIRST_BYTE)
         self._one_too_many = len(self._limiter) > self._limiter.most
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -119,6 +154,11 @@ class Connection(H11Protocol):
         self._limiter.remove(self.transport)
         super().connection_lost(exc)
         self._unset_keepalive_if_required()
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes came."""
+        self._limiter.received(self.transport, len(data))
+        super().data_received(data)
 
     def handle_events(self) -> None:
         """Handle what was received."""

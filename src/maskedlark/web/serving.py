@@ -33,6 +33,8 @@ MAX_HEAD = 1 << 14
 """Bytes of a request's first line and headers that are buffered until they are complete."""
 OTHER_FILES = 256
 """Files that a service has open besides its connections: databases, columns, pipes to its processes."""
+ACCEPTED_AT_ONCE = 64
+"""Between two turns of the loop, which reads from those before; those that are cut free their files then."""
 LET_IN_TURNS = 2
 """Turns of the loop: more than asyncio takes from accepting a connection to creating its protocol."""
 ENDS_WITHIN_S = 5.0
@@ -100,7 +102,7 @@ class _Server(uvicorn.Server):
         """Begin to listen, with connections of ours."""
         await super().startup(sockets=[])
         # As many as asyncio accepts at a time: of several processes, none takes all that wait.
-        at_once = BACKLOG if self._inherited is None else 1
+        at_once = ACCEPTED_AT_ONCE if self._inherited is None else 1
         for each in sockets or []:
             loop = asyncio.get_running_loop()
             self.servers.append(await loop.create_server(self._connection, sock=each, backlog=at_once))

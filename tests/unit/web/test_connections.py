@@ -7,7 +7,14 @@ import pytest
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from maskedlark.web.connections import MAX_UNREAD, READ_WITHIN_S, Awaited, ConnectionLimiter
+from maskedlark.web.connections import (
+    BODY_GRACE_S,
+    LEAST_RATE,
+    MAX_UNREAD,
+    READ_WITHIN_S,
+    Awaited,
+    ConnectionLimiter,
+)
 from tests.unit.web.timing import Time
 
 IDLE_S = 10.0
@@ -95,19 +102,76 @@ def test_how_long_a_body_takes_is_for_its_reader_to_say(waiting, time):
     assert not peer.is_cut
 
 
-@pytest.mark.parametrize("owed", Awaited)
-def test_for_a_newcomer_who_keeps_us_waiting_longest_goes(waiting, time, owed):
+@pytest.mark.parametrize("owed", [each for each in Awaited if each is not Awaited.BODY])
+def test_of_those_that_owe_the_same_who_keeps_us_waiting_longest_goes(waiting, time, owed):
     peers = come(waiting, Peer(), Peer(), Peer())
-    waiting.wait(peers[0], None)
-    time.now += 1
-    waiting.wait(peers[0], owed)
-    come(waiting, Peer())
-    assert aborted(peers) == [False, True, False]
-    come(waiting, Peer())
-    assert aborted(peers) == [False, True, True]
-    come(waiting, Peer())
-    assert aborted(peers) == [True, True, True]
+    for place in (2, 0, 1):
+        time.now += 1
+        waiting.wait(peers[place], None)
+        waiting.wait(peers[place], owed)
+    for cut in ([False, False, True], [True, False, True], [True, True, True]):
+        waiting.wait(come(waiting, Peer())[0], None)
+        assert aborted(peers) == cut
     assert len(waiting) == 3
+
+
+def test_who_has_sent_nothing_goes_first_and_who_does_not_read_last(time):
+    waiting = ConnectionLimiter(len(Awaited), IDLE_S, time)
+    peers = dict(zip(reversed(Awaited), come(waiting, *(Peer() for _ in Awaited)), strict=True))
+    for owed, each in peers.items():
+        time.now += 0.1
+        waiting.wait(each, owed)
+    time.now += BODY_GRACE_S
+    waiting.sweep()
+    for place, owed in enumerate(Awaited):
+        assert not peers[owed].is_cut
+        waiting.wait(come(waiting, Peer())[0], None)
+        assert aborted(peers[each] for each in Awaited) == [each <= place for each in range(len(Awaited))]
+
+
+def test_a_flood_of_silent_ones_ends_none_that_sends(waiting, time):
+    head, body = come(waiting, Peer(), Peer())
+    waiting.wait(head, Awaited.HEAD)
+    waiting.wait(body, Awaited.BODY)
+    for _ in range(1500):
+        time.now += 0.1
+        silent = come(waiting, Peer())[0]
+        waiting.received(body, LEAST_RATE // 10)
+        waiting.wait(head, None)
+        waiting.wait(head, Awaited.HEAD)
+        waiting.sweep()
+        assert (head.is_cut, body.is_cut, silent.is_cut) == (False, False, False)
+    assert len(waiting) == 3
+
+
+def test_a_body_that_makes_progress_is_never_cut_and_a_newcomer_is_one_too_many(waiting, time):
+    fast, slow, burst = peers = come(waiting, Peer(), Peer(), Peer())
+    for each in peers:
+        waiting.wait(each, Awaited.BODY)
+    waiting.received(burst, 100 * LEAST_RATE)  # It buys no more time than the grace.
+    for _ in range(10 * int(BODY_GRACE_S)):
+        time.now += 0.1
+        waiting.sweep()
+        (newcomer,) = come(waiting, Peer())
+        assert aborted(peers) == [False, False, False]
+        assert len(waiting) == waiting.most + 1
+        waiting.remove(newcomer)
+        waiting.received(fast, LEAST_RATE // 10)
+        waiting.received(slow, 1)
+    time.now += 0.1
+    waiting.sweep()
+    waiting.received(burst, LEAST_RATE)  # After the sweep, and in time for the newcomer.
+    come(waiting, Peer(), Peer())
+    assert aborted(peers) == [False, True, False]
+
+
+def test_a_first_byte_gains_no_time(waiting, time):
+    (peer,) = come(waiting, Peer())
+    time.now += 9
+    waiting.wait(peer, Awaited.HEAD)
+    time.now += 1.1
+    waiting.sweep()
+    assert peer.is_cut
 
 
 def test_nobody_we_work_for_is_cut_and_one_too_many_is_the_next_to_go(waiting):
@@ -148,6 +212,7 @@ def test_uvicorn_has_what_connections_and_serving_build_on():
             "__init__": ["config", "server_state", "app_state", "_loop"],
             "connection_made": ["transport"],
             "connection_lost": ["exc"],
+            "data_received": ["data"],
             "handle_events": [],
             "on_response_complete": [],
             "pause_writing": [],

@@ -94,6 +94,24 @@ def test_idle_connections_shut_nobody_out(plain):
         assert [rest(each) for each in idle[: 2 * PLACES]] == [b""] * 2 * PLACES
 
 
+def upload_among_silent(made, secured=None):
+    """An upload, the answer to it, and which connections of a flood that came in the middle are left."""
+    with contextlib.ExitStack() as stack:
+        sending = stack.enter_context(made.connect(secured))
+        sending.sendall(request("/length", "content-length: 9\r\n", "POST") + b"1234")
+        silent = [stack.enter_context(made.connect()) for _ in range(3 * PLACES)]
+        assert ok(made.ask("/health", secured))
+        sending.sendall(b"56789")
+        sending.settimeout(30)
+        answer = sending.recv(1 << 16)
+        assert [rest(each) for each in silent[: 2 * PLACES]] == [b""] * 2 * PLACES
+    return answer
+
+
+def test_silent_connections_end_no_upload(plain):
+    assert ok(upload_among_silent(plain))
+
+
 def test_bodies_that_do_not_come_and_answers_that_are_not_read_shut_nobody_out(plain):
     with contextlib.ExitStack() as stack:
         for place in range(2 * PLACES):
@@ -159,8 +177,12 @@ def test_what_is_no_http_in_the_middle_of_an_answer_ends_the_connection_alone(pl
 
 
 @pytest.fixture(scope="module")
-def secured(tmp_path_factory):
-    pair = pem.make(tmp_path_factory.mktemp("tls"))
+def pair(tmp_path_factory):
+    return pem.make(tmp_path_factory.mktemp("tls"))
+
+
+@pytest.fixture(scope="module")
+def secured(pair):
     settings = {
         "certificate": str(pair.certificate),
         "certificate_key": str(pair.key),
@@ -197,6 +219,24 @@ def test_who_never_ends_the_handshake_is_closed_and_shuts_nobody_out(secured):
         assert [rest(each) for each in silent] == [b""] * 3 * PLACES
         kept = stack.enter_context(made.connect(trusting))
         assert rest(kept) == b""
+
+
+def test_silent_connections_end_no_upload_over_tls_and_no_handshake(secured, pair):
+    made, trusting = secured
+    assert ok(upload_among_silent(made, trusting))
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    begun = trusting.wrap_bio(incoming, outgoing, server_hostname="localhost")
+    with contextlib.suppress(ssl.SSLWantReadError):
+        begun.do_handshake()
+    hello = outgoing.read()
+    files = {"certificate": str(pair.certificate), "certificate_key": str(pair.key)}
+    with served({**files, "max_connections": PLACES}) as patient, contextlib.ExitStack() as stack:
+        shaking = stack.enter_context(patient.connect())
+        shaking.sendall(hello[:9])
+        silent = [stack.enter_context(patient.connect()) for _ in range(3 * PLACES)]
+        assert [rest(each) for each in silent[: 2 * PLACES]] == [b""] * 2 * PLACES
+        shaking.sendall(hello[9:])
+        assert shaking.recv(1) == b"\x16"
 
 
 def test_a_service_does_not_begin_with_a_certificate_that_is_wrong(tmp_path):
