@@ -38,7 +38,7 @@
     BadArguments: NoScore, OverCeiling
     RequestRefused: BadRequestSignature, NotForUs, StaleRequest, UnsignedRequest, WrongDigest
     BadRequestSignature: UndeclaredKey
-    ServiceAway: NotReady, TooManyUploads
+    ServiceAway: DiskShareUsed, NotReady, TooManyReports, TooManyUploads
     NotReady: Draining
     UnsupportedDatabase: AnchorInLedger
     UploadRefused: Conflict, UndeclaredReport, WrongHour, WrongOrigin

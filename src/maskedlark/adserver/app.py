@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry, Histogram
 
 from maskedlark.adserver.config import Limits
 from maskedlark.adserver.report_store import Reports
+from maskedlark.adserver.upload_limits import UploadLimits
 from maskedlark.adserver.uploads import Documents, UploadHandler
 from maskedlark.clock import Clock
 from maskedlark.web import body, error_responses, health, metrics
@@ -37,6 +38,7 @@ def create_app(
         handler.layouts.close()
 
     app = FastAPI(title="Masked LARk ad server", docs_url=None, redoc_url=None, lifespan=lifespan)
+    rates = UploadLimits(limits, reports)
     memory = BodyMemory(limits.uploads * limits.body_bytes)
     error_responses.install(app)
     registry = metrics.install(app, "adserver")
@@ -47,10 +49,14 @@ def create_app(
     @app.post(f"{API}/reports", response_model=uploads.Answers, openapi_extra=_UPLOAD)
     async def upload(request: Request) -> Response:
         """Take a batch of reports: one answer for each, in order, when what was taken is durable."""
-        with memory.reserve() as reservation:
+        await rates.check_disk()
+        host, announced = request.client and request.client.host, body.announced(request, limits.body_bytes)
+        with rates.upload(host, announced) as taken, memory.reserve() as reservation:
             batch = await read_upload(request, limits, reservation)
+            taken.bytes = len(batch)
             # In a thread: checks and disk writes would hold up every other upload.
             given = await run_in_threadpool(handler.accept, batch)
+            taken.reports = len(given)
         counts.answered(given)
         return Response(uploads.encode_answers(given), media_type="application/json")
 

@@ -1,5 +1,6 @@
 """SQLite: a file, one writer at a time, readers that never wait."""
 
+import shutil
 import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
@@ -14,7 +15,7 @@ from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError
 
 from maskedlark.storage import database
-from maskedlark.storage.database import Database
+from maskedlark.storage.database import Database, DiskUse
 from maskedlark.storage.errors import StorageUnavailable, UnsupportedDatabase, UnusedDatabase
 
 _REFUSALS = ("readonly", "unable to open", "not a database")
@@ -52,6 +53,14 @@ class SQLite(Database):
         """The writer's lock is free once the earlier writes have ended."""
         with self.write():
             pass
+
+    def disk(self) -> DiskUse:
+        """Pages that deleted rows have left are free."""
+        names = "page_size", "page_count", "freelist_count"
+        with self.read() as connection:
+            size, pages, free = (connection.exec_driver_sql(f"PRAGMA {name}").scalar_one() for name in names)
+        left = shutil.disk_usage(Path(str(self.engine.url.database)).absolute().parent).free
+        return DiskUse((pages - free) * size, pages * size + left)
 
     def is_refusal(self, words: str) -> bool:
         """Whether the file is not writable or not a database."""

@@ -92,9 +92,7 @@ class Reservation:
 async def read(request: Request, max_bytes: int, within_s: float, reservation: Reservation) -> bytes:
     """The request's body. Run by every service."""
     # If the header states a size, refuse before a byte is read; if not, while reading.
-    length = request.headers.get("content-length", "0")
-    if length.isascii() and length.isdigit() and len(length) < 20 and int(length) > max_bytes:
-        raise _too_large(max_bytes)
+    announced(request, max_bytes)
     # Decompressing would turn a few bytes into many, at our cost.
     if request.headers.get("content-encoding", "identity") != "identity":
         raise WrongContentType("send it as it is, not compressed")
@@ -109,6 +107,15 @@ async def read(request: Request, max_bytes: int, within_s: float, reservation: R
         raise BodyCutOff("the sender went away before the end of the body") from None
     request.state.body_ended = True
     return body
+
+
+def announced(request: Request, max_bytes: int) -> int:
+    """The size that the header states, 0 if none. Raises if that is too large."""
+    length = request.headers.get("content-length", "0")
+    size = int(length) if length.isascii() and length.isdigit() and len(length) < 20 else 0
+    if size > max_bytes:
+        raise _too_large(max_bytes)
+    return size
 
 
 def is_left(request: Request) -> bool:

@@ -49,6 +49,11 @@ def is_local(address: str) -> bool:
     return number.is_loopback or number.is_link_local or number.is_unspecified
 
 
+def _network(text: str) -> str:
+    ipaddress.ip_network(text)  # Its errors say what is wrong.
+    return text
+
+
 def _database(text: str) -> str:
     parse(text)
     return text
@@ -99,6 +104,11 @@ class Serving(PartyConfig):
         default=1024,
         description="at once; then who has sent nothing is cut off first, and a body that makes progress "
         "never: max_connections = 1024",
+    )
+    trusted_proxies: tuple[Annotated[str, AfterValidator(_network)], ...] = Field(
+        default=(),
+        description="addresses or networks of our own proxies, whose X-Forwarded-For names the sender: "
+        'trusted_proxies = ["10.0.0.0/8"]',
     )
     idle_s: Annotated[float, Field(gt=0, le=3600)] = Field(
         default=15.0, description="seconds in which a connection must have asked something: idle_s = 15"

@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from maskedlark.errors import MaskedLarkError
 from maskedlark.web import body, logs, problem
-from maskedlark.web.errors import BadRequest
+from maskedlark.web.errors import BadRequest, ServiceAway
 from maskedlark.web.problem import MEDIA_TYPE, Problem
 
 MAX_BODY = 1 << 20
@@ -20,7 +20,6 @@ BODY_WITHIN_S = 60.0
 """From the first to the last byte of a body."""
 BODIES = 64
 """Bodies held at the same time; times the size of a body, this bounds memory."""
-RETRY_AFTER_S = 5
 
 _log = logging.getLogger(__name__)
 
@@ -64,7 +63,8 @@ async def _ours(request: Request, error: Exception) -> Response:
     elif document.status == 500:
         # For the operator to fix; the message is our own, so it may be logged.
         _log.error("%s: %s", type(error).__name__, error)
-    return _answer(request, document, {"retry-after": str(RETRY_AFTER_S)} if document.status == 503 else {})
+    wait_s = getattr(error, "retry_after_s", ServiceAway.retry_after_s)
+    return _answer(request, document, {"retry-after": str(wait_s)} if document.status in (429, 503) else {})
 
 
 async def _invalid(request: Request, error: Exception) -> Response:

@@ -1,5 +1,7 @@
 """Errors over HTTP, and of parties' files. A service's are here because its clients raise them again."""
 
+import math
+
 from maskedlark.errors import MaskedLarkError
 
 
@@ -146,9 +148,26 @@ class ServiceAway(MaskedLarkError):
     Whether the request was carried out is not known, so services must take one twice and act once.
     """
 
+    retry_after_s = 5
+    """What a service that answers so asks for."""
+
 
 class TooManyUploads(ServiceAway):
     """As many other bodies are being read as the service has room for."""
+
+
+class TooManyReports(ServiceAway):
+    """More reports came from one address, or in all, than the service takes per time."""
+
+    def __init__(self, reason: str, wait_s: float = 1.0) -> None:
+        super().__init__(reason)
+        self.retry_after_s = math.ceil(wait_s)
+
+
+class DiskShareUsed(ServiceAway):
+    """Reports use as much of the disk as they may. Once older ones are deleted there is room again."""
+
+    retry_after_s = 300
 
 
 class NotReady(ServiceAway):

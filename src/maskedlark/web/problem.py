@@ -79,6 +79,7 @@ STATUS: dict[type[MaskedLarkError], int] = {
     errors.ReleaseRefused: 422,
     storage_errors.StorageUnavailable: 503,
     compute_errors.WorkersLost: 503,
+    web_errors.TooManyReports: 429,
     web_errors.ServiceAway: 503,
 }
 

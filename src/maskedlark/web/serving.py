@@ -1,6 +1,7 @@
 """Runs a service: listens, announces its address when it answers, and stops without losing a request."""
 
 import asyncio
+import ipaddress
 import logging
 import math
 import os
@@ -10,6 +11,7 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection as Pipe
@@ -81,6 +83,8 @@ class _Server(uvicorn.Server):
             log_config=None,
             access_log=False,
             server_header=False,
+            proxy_headers=bool(settings.trusted_proxies),
+            forwarded_allow_ips=_as_seen(settings.trusted_proxies),
             # Named, so that installed packages do not decide which parser strangers talk to.
             http="h11",
             ws="none",
@@ -184,6 +188,13 @@ def _show_metrics(app: FastAPI, settings: Serving) -> socket.socket | None:
 
 def _cannot_listen(host: str, port: int, error: OSError) -> CannotListen:
     return CannotListen(f"cannot listen on port {port} of {host}: {error.strerror}; choose another")
+
+
+def _as_seen(networks: Sequence[str]) -> list[str]:
+    """These networks, also as a socket shows them that takes IPv4 and IPv6."""
+    given = [ipaddress.ip_network(each) for each in networks]
+    mapped = [f"::ffff:{each.network_address}/{96 + each.prefixlen}" for each in given if each.version == 4]
+    return [*map(str, given), *mapped]
 
 
 def _places(wanted: int) -> int:

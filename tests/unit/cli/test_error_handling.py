@@ -57,7 +57,7 @@ ROOMS = (
 BUDGET = {"AccountClosed", "BudgetExhausted", "DeltaExhausted", "OverCeiling"}
 AWAY = {
     *("Busy", "Draining", "HelperAway", "NotReady", "ServiceAway", "SlotTaken"),
-    *("StorageUnavailable", "TooManyUploads", "WorkersLost"),
+    *("DiskShareUsed", "StorageUnavailable", "TooManyReports", "TooManyUploads", "WorkersLost"),
 }
 
 

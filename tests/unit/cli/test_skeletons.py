@@ -81,7 +81,14 @@ def test_what_is_a_comment_is_what_happens_without_it(party, tmp_path):
         for table, keys in {
             "": ["anchor", "database", "functions"],
             "compute": ["workers", "storage"],
-            "serving": ["port", "certificate", "certificate_key", "drain_s", "metrics_port"],
+            "serving": [
+                "port",
+                "certificate",
+                "certificate_key",
+                "drain_s",
+                "metrics_port",
+                "trusted_proxies",
+            ],
             "policy": ["whole_label_space", "checked_reports"],
         }.items():
             for key in keys:

@@ -37,6 +37,10 @@ def app() -> FastAPI:
     async def pid() -> Response:
         return Response(str(os.getpid()))
 
+    @made.get("/client")
+    async def client(request: Request) -> Response:
+        return Response(request.client.host if request.client else "")
+
     @made.get("/big/{size}")
     async def big(size: int) -> Response:
         return Response(bytes(size))

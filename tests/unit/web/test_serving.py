@@ -61,6 +61,50 @@ def test_a_port_that_is_taken_is_said_plainly(plain):
             serve(app(), settings)
 
 
+def client(made, *forwarded):
+    """The sender's address as the service takes it."""
+    lines = "".join(f"x-forwarded-for: {each}\r\n" for each in forwarded)
+    with made.connect() as connection:
+        connection.sendall(request("/client", f"connection: close\r\n{lines}"))
+        return whole(connection).rpartition(b"\r\n\r\n")[2].decode()
+
+
+def test_nobody_is_believed_who_the_sender_is_unless_told(plain):
+    assert client(plain, "192.0.2.1") == HOST
+
+
+@pytest.mark.parametrize("proxy", ["127.0.0.0/8", "127.0.0.1", "::1/128"])
+def test_a_proxy_of_ours_names_the_sender(proxy):
+    with served({"trusted_proxies": [proxy, "10.0.0.0/8"]}) as made:
+        if proxy == "::1/128":
+            assert client(made, "192.0.2.1") == HOST
+            return
+        for forwarded, sender in {
+            (): HOST,
+            ("192.0.2.1",): "192.0.2.1",
+            # What the sender itself wrote is to the left of what our proxies add.
+            ("198.51.100.1, 192.0.2.1, 10.1.2.3",): "192.0.2.1",
+            ("198.51.100.1", "192.0.2.1", "10.1.2.3"): "192.0.2.1",
+            ("192.0.2.1:4711",): "192.0.2.1",
+            ("[2001:db8::1]:4711, 10.0.0.1",): "2001:db8::1",
+            ("192.0.2.1, unknown",): "unknown",
+            ("10.0.0.1, 10.0.0.2",): "10.0.0.1",
+        }.items():
+            assert client(made, *forwarded) == sender, forwarded
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="there is no IPv6 here")
+def test_a_proxy_is_known_on_a_socket_for_both_kinds_of_address():
+    with served({"host": "::", "trusted_proxies": ["127.0.0.0/8"]}) as made:
+        assert client(made, "192.0.2.1") == "192.0.2.1"
+
+
+@pytest.mark.parametrize("network", ["10.0.0.1/8", "proxy.example", "*", ""])
+def test_a_proxy_is_an_address_or_a_network(network):
+    with pytest.raises(ValidationError, match=r"does not appear to be|has host bits set"):
+        Serving(trusted_proxies=(network,))
+
+
 def test_a_connection_that_says_nothing_or_too_little_is_closed(plain):
     with plain.connect() as silent, plain.connect() as partial_head, plain.connect() as kept:
         partial_head.sendall(request("/health")[:-2])
