@@ -83,6 +83,20 @@ def test_a_killed_ad_server_loses_nothing_that_it_acknowledged_and_doubles_nothi
     assert sorted(stored(url)) == sorted(sent)
 
 
+def test_a_second_ad_server_over_the_same_file_is_refused(ad_server, url, tmp_path):
+    with ad_server() as (address, first), httpx.Client() as client:
+        words = command(url, tmp_path)
+        second = subprocess.run(words, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
+        assert second.returncode == 1
+        assert f"another process, {first.pid}, runs on {tmp_path}" in second.stderr
+        assert uploader(address, client, MemoryOutbox(made(5))).send_due() == Progress(5, 0)
+        first.kill()
+        first.wait()
+    # Killed or stopped, it leaves nothing in the way of the next.
+    with ad_server():
+        pass
+
+
 def when_empty(outbox: MemoryOutbox) -> threading.Event:
     finished = threading.Event()
     outbox.on_acknowledge = lambda: None if outbox.waiting else finished.set()

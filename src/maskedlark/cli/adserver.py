@@ -1,6 +1,6 @@
 """`maskedlark adserver`: set one up, and run the process that takes uploads."""
 
-from contextlib import closing
+from contextlib import closing, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -18,10 +18,11 @@ from maskedlark.cli.error_handling import command, group
 from maskedlark.cli.options import Json, Listen, Text, serve_command
 from maskedlark.cli.output import print_result
 from maskedlark.clock import SystemClock
+from maskedlark.helper.folder_lock import only_process
 from maskedlark.parameters.document import Origin
 from maskedlark.parameters.settings import PublicKey
 from maskedlark.randomness import SystemRandomness
-from maskedlark.storage.engine import open_database
+from maskedlark.storage.engine import file_of, open_database
 from maskedlark.web import config, key_file
 from maskedlark.web import skeleton as settings_file
 from maskedlark.web.errors import BadKeyFile
@@ -68,8 +69,9 @@ def init(
 @serve_command(app, "ad server", "ads/adserver.toml --port 8000", configuration.read)
 def serve(settings: Config, listen: Listen) -> None:
     """Take uploads. Prints where it listens; SIGINT or SIGTERM stops it. Needs no key."""
-    clock = SystemClock()
-    with closing(open_database(settings.database)) as database:
+    clock, file = SystemClock(), file_of(settings.database)
+    lock = only_process(file.parent, name=f".{file.name}.running") if file else nullcontext()
+    with lock, closing(open_database(settings.database)) as database:
         reports = Reports(database, clock)
         retention = Retention(database, settings.keep_days * DAY_S, settings.max_leap_days * DAY_S)
         with settings.parameters(clock) as parameters, retention.running(clock):

@@ -1,4 +1,4 @@
-"""Who runs on a helper's folder: one process, or several over one database server. Run by a helper."""
+"""Who runs on a folder: one process, or several over one database server."""
 
 import os
 from collections.abc import Iterator
@@ -13,13 +13,13 @@ _NAME = ".running"
 
 
 @contextmanager
-def only_process(folder: Path, shared: bool = False) -> Iterator[None]:
+def only_process(folder: Path, shared: bool = False, name: str = _NAME) -> Iterator[None]:
     """Hold the folder while the block runs, alone or with others that share it.
 
     A process that ends, however it ends, releases it. Only processes over one database server may share it:
     what they decide by is there.
     """
-    path = folder / _NAME
+    path = folder / name
     with ExitStack() as stack:
         try:
             handle = stack.enter_context(file_lock.held(path, shared=shared, wait=False))
