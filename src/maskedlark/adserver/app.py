@@ -50,13 +50,14 @@ def create_app(
     async def upload(request: Request) -> Response:
         """Take a batch of reports: one answer for each, in order, when what was taken is durable."""
         await rates.check_disk()
-        host, announced = request.client and request.client.host, body.announced(request, limits.body_bytes)
+        announced = min(int(request.headers.get("content-length", 0)), limits.body_bytes)
+        host = request.client and request.client.host
         with rates.upload(host, announced) as taken, memory.reserve() as reservation:
             batch = await read_upload(request, limits, reservation)
-            taken.bytes = len(batch)
+            taken["bytes"] = len(batch)
             # In a thread: checks and disk writes would hold up every other upload.
             given = await run_in_threadpool(handler.accept, batch)
-            taken.reports = len(given)
+            taken["reports"] = len(given)
         counts.answered(given)
         return Response(uploads.encode_answers(given), media_type="application/json")
 

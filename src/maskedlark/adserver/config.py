@@ -23,6 +23,7 @@ FILE = "adserver.toml"
 KEEP_DAYS = 180
 """As long as helpers keep the keys that open a report: nobody can use an older one."""
 MAX_LEAP_DAYS = 30
+Rate = Annotated[float, Field(gt=0, le=1e12)]
 
 
 class Limits(Settings):
@@ -45,27 +46,20 @@ class Limits(Settings):
     body_within_s: Annotated[float, Field(gt=0, le=3600)] = Field(
         default=60.0, description="seconds from the first to the last byte of a body: body_within_s = 60"
     )
-    address_reports_per_s: Annotated[float, Field(gt=0, le=1e6)] = Field(
+    address_reports_per_s: Rate = Field(
         default=100,
-        description="reports from one address, perhaps an office's; of IPv6 from one /64. Beyond any "
-        "of these rates 429 says when to come again: address_reports_per_s = 100",
+        description="reports from one address, perhaps an office's; of IPv6 from one /64. Beyond these "
+        "rates 429 says when to come again: address_reports_per_s = 100",
     )
-    address_bytes_per_s: Annotated[float, Field(gt=0, le=1e12)] = Field(
+    address_bytes_per_s: Rate = Field(
         default=1 << 18, description="bytes of uploads from one address: address_bytes_per_s = 262144"
     )
-    reports_per_s: Annotated[float, Field(gt=0, le=1e6)] = Field(
-        default=5000, description="reports from all addresses: reports_per_s = 5000"
-    )
-    bytes_per_s: Annotated[float, Field(gt=0, le=1e12)] = Field(
-        default=16 << 20, description="bytes of uploads from all addresses: bytes_per_s = 16777216"
-    )
-    burst_s: Annotated[float, Field(ge=0, le=1e6)] = Field(
-        default=60, description="seconds of these rates that may come at once: burst_s = 60"
-    )
+    reports_per_s: Rate = Field(default=5000, description="reports in all: reports_per_s = 5000")
+    bytes_per_s: Rate = Field(default=16 << 20, description="bytes in all: bytes_per_s = 16777216")
+    burst_s: Rate = Field(default=60, description="seconds of these rates at once: burst_s = 60")
     disk_share: Annotated[float, Field(gt=0, le=1)] = Field(
         default=0.8,
-        description="of the SQLite file and the free space of its disk: so much reports may use; nothing is "
-        "known of PostgreSQL's disk: disk_share = 0.8",
+        description="of the SQLite file and what is free on its disk, for reports: disk_share = 0.8",
     )
     hours_ahead: Annotated[int, Field(ge=0, le=8760)] = Field(
         default=48,

@@ -10,7 +10,6 @@ import sqlalchemy as sa
 
 from maskedlark.clock import Clock
 from maskedlark.core.purpose import Purpose
-from maskedlark.storage.database import DiskUse
 from maskedlark.storage.engine import Database
 from maskedlark.storage.errors import UnusedDatabase
 from maskedlark.storage.schema import prepare
@@ -233,8 +232,8 @@ class Reports:
         query = sa.select(_REPORTS.c.data).where(selection.where(start)).order_by(*_ORDER).limit(start.size)
         return [data for (data,) in self._database.rows(query)]
 
-    def disk(self) -> DiskUse | None:
-        """How much of the disk is used; None if it is a database server's."""
+    def disk(self) -> tuple[int, int] | None:
+        """As `Database.disk` says."""
         return self._database.disk()
 
     def check(self) -> None:

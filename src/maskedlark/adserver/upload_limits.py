@@ -6,10 +6,9 @@ Addresses are kept in memory alone, a bounded number of them, and are in no log 
 import ipaddress
 import math
 import time
-from collections import OrderedDict
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from starlette.concurrency import run_in_threadpool
 
@@ -23,14 +22,6 @@ LOOK_S = 1.0
 """Between two looks at the disk."""
 
 
-@dataclass
-class Taken:
-    """What one upload had in it."""
-
-    reports: int = 0
-    bytes: int = 0
-
-
 class UploadLimits:
     """Refuses uploads, before their bodies are read, of who has sent too much. Used by one loop's thread.
 
@@ -41,7 +32,7 @@ class UploadLimits:
     def __init__(self, limits: Limits, reports: Reports, now: Callable[[], float] = time.monotonic) -> None:
         self._limits, self._reports, self._now = limits, reports, now
         self._paid_until = 0.0
-        self._by_source: OrderedDict[bytes, float] = OrderedDict()
+        self._by_source: dict[bytes, float] = {}
         self._look_at, self._is_full = -math.inf, False
 
     async def check_disk(self) -> None:
@@ -49,40 +40,33 @@ class UploadLimits:
         if self._now() >= self._look_at:
             self._look_at = self._now() + LOOK_S
             disk = await run_in_threadpool(self._reports.disk)
-            self._is_full = disk is not None and disk.used > self._limits.disk_share * disk.total
+            self._is_full = disk is not None and disk[0] > self._limits.disk_share * disk[1]
         if self._is_full:
             raise DiskShareUsed("reports use their share of the disk; try again later")
 
     @contextmanager
-    def upload(self, host: str | None, announced: int) -> Iterator[Taken]:
-        """An upload that announces so many bytes; the block says what was in it. Raises if it must wait."""
-        limits, source, taken = self._limits, source_of(host), Taken()
-        self._refuse(max(self._paid_until, self._charge(source, 0.0)))
+    def upload(self, host: str | None, announced: int) -> Iterator[Counter[str]]:
+        """An upload that announces so many bytes; the block counts its `bytes` and `reports`."""
+        limits, source, taken = self._limits, source_of(host), Counter[str]()
+        ahead = max(self._paid_until, self._charge(source, 0.0)) - self._now() - limits.burst_s
+        if ahead > 0:
+            raise TooManyReports("more reports came than are taken at a time; try again later", ahead)
         # Counted before it comes, of its own address: many at once must not all be let in.
         self._charge(source, expected := announced / limits.address_bytes_per_s)
         try:
             yield taken
         finally:
-            each, in_all = (
-                max(taken.reports / reports_per_s, taken.bytes / bytes_per_s)
-                for reports_per_s, bytes_per_s in (
-                    (limits.address_reports_per_s, limits.address_bytes_per_s),
-                    (limits.reports_per_s, limits.bytes_per_s),
-                )
-            )
-            self._charge(source, each - expected)
+            reports, size = taken["reports"], taken["bytes"]
+            used = max(reports / limits.address_reports_per_s, size / limits.address_bytes_per_s)
+            self._charge(source, used - expected)
+            in_all = max(reports / limits.reports_per_s, size / limits.bytes_per_s)
             self._paid_until = max(self._paid_until, self._now()) + in_all
-
-    def _refuse(self, paid_until: float) -> None:
-        ahead = paid_until - self._now() - self._limits.burst_s
-        if ahead > 0:
-            raise TooManyReports("more reports came than are taken at a time; try again later", ahead)
 
     def _charge(self, source: bytes, seconds: float) -> float:
         paid_until = max(self._by_source.pop(source, 0.0), self._now()) + seconds
         self._by_source[source] = paid_until
         if len(self._by_source) > ADDRESSES:
-            self._by_source.popitem(last=False)
+            del self._by_source[next(iter(self._by_source))]
         return paid_until
 
 

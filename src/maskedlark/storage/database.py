@@ -4,7 +4,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 from sqlalchemy import Connection, Engine, Select, Table, UpdateBase, select
 from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError, ProgrammingError
@@ -15,14 +15,6 @@ from maskedlark.storage.errors import StorageUnavailable, UnsupportedDatabase
 BUSY_TIMEOUT_S = 30
 """How long a transaction waits for an earlier one."""
 _LOG = logging.getLogger(__name__)
-
-
-class DiskUse(NamedTuple):
-    """Of a database's disk, in bytes."""
-
-    used: int
-    total: int
-    """What the database uses, keeps for reuse, or could still take."""
 
 
 class Database(ABC):
@@ -98,8 +90,8 @@ class Database(ABC):
         """Return if the database answers; raise if not."""
         self.rows(select(1))
 
-    def disk(self) -> DiskUse | None:
-        """How much of its disk is used; None if it is a server's, whose disk is not known here."""
+    def disk(self) -> tuple[int, int] | None:
+        """Bytes in use, and all that it could use; None if they are on a server's disk."""
         return None
 
     def close(self) -> None:

@@ -15,7 +15,7 @@ from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError
 
 from maskedlark.storage import database
-from maskedlark.storage.database import Database, DiskUse
+from maskedlark.storage.database import Database
 from maskedlark.storage.errors import StorageUnavailable, UnsupportedDatabase, UnusedDatabase
 
 _REFUSALS = ("readonly", "unable to open", "not a database")
@@ -54,13 +54,13 @@ class SQLite(Database):
         with self.write():
             pass
 
-    def disk(self) -> DiskUse:
+    def disk(self) -> tuple[int, int]:
         """Pages that deleted rows have left are free."""
         names = "page_size", "page_count", "freelist_count"
         with self.read() as connection:
             size, pages, free = (connection.exec_driver_sql(f"PRAGMA {name}").scalar_one() for name in names)
         left = shutil.disk_usage(Path(str(self.engine.url.database)).absolute().parent).free
-        return DiskUse((pages - free) * size, pages * size + left)
+        return (pages - free) * size, pages * size + left
 
     def is_refusal(self, words: str) -> bool:
         """Whether the file is not writable or not a database."""

@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from maskedlark.errors import MaskedLarkError
 from maskedlark.web import body, logs, problem
-from maskedlark.web.errors import BadRequest, ServiceAway
+from maskedlark.web.errors import BadRequest
 from maskedlark.web.problem import MEDIA_TYPE, Problem
 
 MAX_BODY = 1 << 20
@@ -20,6 +20,7 @@ BODY_WITHIN_S = 60.0
 """From the first to the last byte of a body."""
 BODIES = 64
 """Bodies held at the same time; times the size of a body, this bounds memory."""
+RETRY_AFTER_S = 5
 
 _log = logging.getLogger(__name__)
 
@@ -63,7 +64,7 @@ async def _ours(request: Request, error: Exception) -> Response:
     elif document.status == 500:
         # For the operator to fix; the message is our own, so it may be logged.
         _log.error("%s: %s", type(error).__name__, error)
-    wait_s = getattr(error, "retry_after_s", ServiceAway.retry_after_s)
+    wait_s = getattr(error, "retry_after_s", RETRY_AFTER_S)
     return _answer(request, document, {"retry-after": str(wait_s)} if document.status in (429, 503) else {})
 
 

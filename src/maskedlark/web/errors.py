@@ -148,9 +148,6 @@ class ServiceAway(MaskedLarkError):
     Whether the request was carried out is not known, so services must take one twice and act once.
     """
 
-    retry_after_s = 5
-    """What a service that answers so asks for."""
-
 
 class TooManyUploads(ServiceAway):
     """As many other bodies are being read as the service has room for."""

@@ -1,7 +1,7 @@
 """Runs a service: listens, announces its address when it answers, and stops without losing a request."""
 
 import asyncio
-import ipaddress
+import errno
 import logging
 import math
 import os
@@ -11,7 +11,6 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection as Pipe
@@ -84,7 +83,7 @@ class _Server(uvicorn.Server):
             access_log=False,
             server_header=False,
             proxy_headers=bool(settings.trusted_proxies),
-            forwarded_allow_ips=_as_seen(settings.trusted_proxies),
+            forwarded_allow_ips=[str(each) for each in settings.trusted_proxies],
             # Named, so that installed packages do not decide which parser strangers talk to.
             http="h11",
             ws="none",
@@ -106,7 +105,7 @@ class _Server(uvicorn.Server):
         """Begin to listen, with connections of ours."""
         await super().startup(sockets=[])
         # As many as asyncio accepts at a time: of several processes, none takes all that wait.
-        at_once = ACCEPTED_AT_ONCE if self._inherited is None else 1
+        at_once = min(ACCEPTED_AT_ONCE, 1 + self._limiter.most // 4) if self._inherited is None else 1
         for each in sockets or []:
             loop = asyncio.get_running_loop()
             self.servers.append(await loop.create_server(self._connection, sock=each, backlog=at_once))
@@ -160,8 +159,8 @@ class _Server(uvicorn.Server):
         os._exit(1)
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """A socket on which nothing is accepted yet."""
+def listen(host: str, port: int, wait_s: float = 0.0) -> socket.socket:
+    """A socket on which nothing is accepted yet; waits so long for a port that is taken."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # Name TCP explicitly: only then does asyncio send small answers at once, not up to 40 ms later.
     listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -171,6 +170,9 @@ def listen(host: str, port: int) -> socket.socket:
         listening.listen(BACKLOG)
     except OSError as error:
         listening.close()
+        if error.errno == errno.EADDRINUSE and wait_s > 0:
+            time.sleep(min(wait_s, 0.2))
+            return listen(host, port, wait_s - 0.2)
         raise _cannot_listen(host, port, error) from None
     return listening
 
@@ -188,13 +190,6 @@ def _show_metrics(app: FastAPI, settings: Serving) -> socket.socket | None:
 
 def _cannot_listen(host: str, port: int, error: OSError) -> CannotListen:
     return CannotListen(f"cannot listen on port {port} of {host}: {error.strerror}; choose another")
-
-
-def _as_seen(networks: Sequence[str]) -> list[str]:
-    """These networks, also as a socket shows them that takes IPv4 and IPv6."""
-    given = [ipaddress.ip_network(each) for each in networks]
-    mapped = [f"::ffff:{each.network_address}/{96 + each.prefixlen}" for each in given if each.version == 4]
-    return [*map(str, given), *mapped]
 
 
 def _places(wanted: int) -> int:

@@ -7,7 +7,6 @@ from maskedlark.errors import MaskedLarkError
 from maskedlark.ledger.errors import LedgerBehind
 from maskedlark.storage.errors import StorageUnavailable
 from maskedlark.web import error_responses, problem
-from maskedlark.web.errors import ServiceAway
 from tests.unit.web.service import AppTransport
 
 SECRET = "planted-9e70"
@@ -33,7 +32,7 @@ def test_an_app_does_not_drain_from_the_start():
 
 def test_what_passes_says_when_to_come_again(caplog):
     answer = ask(StorageUnavailable("the database cannot answer; try again later"))
-    assert (answer.status_code, answer.headers["retry-after"]) == (503, str(ServiceAway.retry_after_s))
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, str(error_responses.RETRY_AFTER_S))
     assert caplog.text == ""
 
 

@@ -1,6 +1,7 @@
 """Serving, in a process of its own: TLS, limits of connections, and every way to stop."""
 
 import contextlib
+import json
 import resource
 import signal
 import socket
@@ -95,14 +96,14 @@ def test_a_proxy_of_ours_names_the_sender(proxy):
 
 @pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="there is no IPv6 here")
 def test_a_proxy_is_known_on_a_socket_for_both_kinds_of_address():
-    with served({"host": "::", "trusted_proxies": ["127.0.0.0/8"]}) as made:
+    with served({"host": "::", "trusted_proxies": ["::ffff:127.0.0.0/104"]}) as made:
         assert client(made, "192.0.2.1") == "192.0.2.1"
 
 
 @pytest.mark.parametrize("network", ["10.0.0.1/8", "proxy.example", "*", ""])
 def test_a_proxy_is_an_address_or_a_network(network):
-    with pytest.raises(ValidationError, match=r"does not appear to be|has host bits set"):
-        Serving(trusted_proxies=(network,))
+    with pytest.raises(ValidationError, match="valid IPv4 or IPv6 network"):
+        Serving.model_validate_json(json.dumps({"trusted_proxies": [network]}))
 
 
 def test_a_connection_that_says_nothing_or_too_little_is_closed(plain):
