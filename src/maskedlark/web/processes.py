@@ -26,6 +26,8 @@ from maskedlark.web.serving import Inherited, address, listen
 
 AGAIN_S = 1.0
 """From one start of a process to the next, at least."""
+FREE_WITHIN_S = 20.0
+"""For a port: children of a killed parent notice that only once they have imported everything."""
 LOOK_S = 0.2
 """How often the parent looks whether it was told to stop."""
 _NO_FAILURE = 0, -signal.SIGTERM
@@ -48,7 +50,7 @@ def refuse_file(settings: Serving, database: str) -> None:
 
 def supervise(settings: Serving, serve: Serve) -> int:
     """Run so many children until SIGINT or SIGTERM; returns the exit code. Run by a service, in its place."""
-    with listen(settings.host, settings.port) as listening:
+    with listen(settings.host, settings.port, FREE_WITHIN_S) as listening:
         return _Parent(settings, listening, serve).run()
 
 

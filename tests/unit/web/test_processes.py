@@ -4,6 +4,7 @@ import contextlib
 import os
 import signal
 import socket
+import threading
 import time
 from pathlib import Path
 
@@ -108,6 +109,33 @@ def test_children_end_with_their_parent_however_it_ends(number):
         made.process.wait(PATIENCE_S)
         assert made.process.returncode == (-number if number == signal.SIGKILL else 128 + number)
         wait_until(lambda: all(map(is_gone, pids)))
+
+
+@pytest.mark.long
+def test_children_that_are_still_starting_when_their_parent_is_killed_do_not_stop_the_next_start():
+    with served({"processes": PROCESSES}) as made:
+        settings = {"processes": PROCESSES, "port": made.port}
+        before = {*children(made.process.pid)}
+        os.kill(min(all_pids(made)), signal.SIGKILL)
+        wait_until(lambda: {*children(made.process.pid)} - before)
+        (starting,) = {*children(made.process.pid)} - before
+        # It holds the port, and has imported nothing yet; on a busy machine that takes seconds.
+        os.kill(starting, signal.SIGSTOP)
+        made.signal(signal.SIGKILL)
+        made.process.wait(PATIENCE_S)
+        later = threading.Timer(3.0, os.kill, (starting, signal.SIGCONT))
+        later.start()
+        try:
+            with served(settings) as next_one:
+                assert next_one.port == settings["port"]
+                assert next_one.ask("/health").startswith(b"HTTP/1.1 200 ")
+        finally:
+            later.join()  # It holds the output of the first, too.
+
+
+def children(number):
+    """The ids of a process's children."""
+    return map(int, Path(f"/proc/{number}/task/{number}/children").read_text().split())
 
 
 def test_what_one_cannot_begin_with_ends_all_and_is_said_once():
