@@ -18,8 +18,16 @@ from maskedlark.wire import uploads
 from maskedlark.wire.datasets import CHUNK_TYPE
 from tests.integration.flooding import flooded
 from tests.integration.hostile import Target, connect, head, status
-from tests.integration.test_upload import process, when_empty
-from tests.integration.uploading import PATIENCE_S, command, parameter_service, stored, uploader, uploading
+from tests.integration.uploading import (
+    PATIENCE_S,
+    command,
+    parameter_service,
+    process,
+    stored,
+    uploader,
+    uploading,
+    when_empty,
+)
 from tests.integration.uploading import made as made_reports
 from tests.unit.adserver.stored import arrivals
 from tests.unit.browser.outbox import MemoryOutbox

@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -22,9 +21,11 @@ from tests.integration.uploading import (
     command,
     made,
     parameter_service,
+    process,
     stored,
     uploader,
     uploading,
+    when_empty,
 )
 from tests.unit.browser.outbox import MemoryOutbox
 
@@ -37,19 +38,6 @@ def quiet():
 @pytest.fixture
 def url(tmp_path):
     return f"sqlite:///{tmp_path / 'reports.db'}"
-
-
-@contextlib.contextmanager
-def process(words: list[str]) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """A process of its own, ended with the block whatever happens."""
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as started:
-        try:
-            assert started.stdout is not None
-            line = started.stdout.readline()
-            assert line.startswith("listening on http://127.0.0.1:"), line
-            yield line.split()[-1], started
-        finally:
-            started.kill()
 
 
 @pytest.fixture
@@ -95,12 +83,6 @@ def test_a_second_ad_server_over_the_same_file_is_refused(ad_server, url, tmp_pa
     # Killed or stopped, it leaves nothing in the way of the next.
     with ad_server():
         pass
-
-
-def when_empty(outbox: MemoryOutbox) -> threading.Event:
-    finished = threading.Event()
-    outbox.on_acknowledge = lambda: None if outbox.waiting else finished.set()
-    return finished
 
 
 def test_browsers_that_send_the_same_reports_at_once_are_counted_once(ad_server, url):

@@ -1,6 +1,7 @@
 """A browser that uploads to a running ad server, the service that it asks, and what it has stored."""
 
 import contextlib
+import subprocess
 import sys
 import threading
 import time
@@ -91,3 +92,22 @@ def stored(url: str) -> list[bytes]:
     found = [each.data for each in Reports(database, SystemClock()).read(ALL)]
     database.close()
     return found
+
+
+@contextlib.contextmanager
+def process(words: list[str]) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """A process of its own, ended with the block whatever happens."""
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as started:
+        try:
+            assert started.stdout is not None
+            line = started.stdout.readline()
+            assert line.startswith("listening on http://127.0.0.1:"), line
+            yield line.split()[-1], started
+        finally:
+            started.kill()
+
+
+def when_empty(outbox: MemoryOutbox) -> threading.Event:
+    finished = threading.Event()
+    outbox.on_acknowledge = lambda: None if outbox.waiting else finished.set()
+    return finished
