@@ -264,9 +264,9 @@ class _Held:
     def __len__(self) -> int:
         return len(self.held)
 
-    def records(self) -> TrainingRecords:
-        """All of them."""
-        return self.held
+    def records(self, rows: NDArray[np.intp] | None = None) -> TrainingRecords:
+        """All of them, or some."""
+        return self.held.select_rows(rows)
 
 
 class _Alone:

@@ -45,7 +45,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from maskedlark.adserver.client import Client
 from maskedlark.adserver.combining import Answered
@@ -60,7 +60,15 @@ from maskedlark.core.batches import SEED_BYTES
 from maskedlark.core.declared import Measure, Model
 from maskedlark.core.field import FieldArray
 from maskedlark.core.purpose import Purpose
-from maskedlark.core.records import AggregateRecords, Coded, Entry, Records, TrainingRecords, in_order
+from maskedlark.core.records import (
+    AggregateRecords,
+    Coded,
+    Entry,
+    Records,
+    TrainingRecords,
+    in_order,
+    selected,
+)
 from maskedlark.errors import Expired, NotDeclared
 from maskedlark.functions import Functions
 from maskedlark.functions.function import AnyFunction
@@ -166,8 +174,8 @@ class _Held:
     def __len__(self) -> int:
         return len(self.held)
 
-    def records(self) -> Records:
-        return self.held
+    def records(self, rows: NDArray[np.intp] | None = None) -> Records:
+        return selected(self.held, rows)
 
 
 class LocalHelper(RemoteHelper):

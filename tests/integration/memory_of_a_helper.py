@@ -1,9 +1,9 @@
 """How much memory freezing, a query, a part and a step take at a helper: run as a process of its own.
 
 `python -m tests.integration.memory_of_a_helper FOLDER RECORDS SHARD_BYTES HELD_BYTES` prints, as JSON, the
-most bytes that each took beyond what there was before it. Memory that is mapped from files does not count:
-the system takes it back when it needs it. With `WORKERS KEPT_BYTES` more there are worker processes, which
-count too, and what datasets are in is sealed.
+most bytes that each took beyond what there was before it. One shard stays in memory. With `WORKERS
+KEPT_BYTES` more there are worker processes, which count too and keep so many bytes of shards, and what
+datasets are in is sealed.
 """
 
 import json
@@ -107,6 +107,7 @@ def main(
     """Measure."""
     sharding.HELD_BYTES = held_bytes
     document, rng = document_of("none"), SystemRandomness()
+    limit(kept_bytes, 0)
     engine: Engine = LocalEngine(workers) if workers else SerialEngine()
     files: DatasetFiles = LocalFiles(folder / "dataset")
     if workers:

@@ -9,9 +9,9 @@ from typing import Any
 from maskedlark.compute.engine import Engine
 from maskedlark.core.candidates import All
 from maskedlark.core.declared import Model
-from maskedlark.core.records import Records, TrainingRecords
+from maskedlark.core.records import Records, TrainingRecords, selected
 from maskedlark.helper import columns
-from maskedlark.helper.columns import ShardContents
+from maskedlark.helper.columns import Places, ShardContents
 from maskedlark.helper.dataset_files import LocalFiles
 from maskedlark.helper.shards import StoredShard
 from maskedlark.release.shards import Computation, ShardRows
@@ -29,8 +29,8 @@ class HeldShard:
     def __len__(self) -> int:
         return len(self.held)
 
-    def records(self) -> Records:
-        return self.held
+    def records(self, rows: Places | None = None) -> Records:
+        return selected(self.held, rows)
 
 
 def stored(folder: Path, model: Model, pieces: Sequence[TrainingRecords]) -> list[StoredShard]:

@@ -1,6 +1,6 @@
 """What a helper holds of a dataset: open columns that it can read, and shares that are uniform to it.
 
-Arrays may be memory-mapped. The first axis is the record, in the same order at every helper.
+The first axis is the record, in the same order at every helper.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -87,6 +87,11 @@ class TrainingRecords:
 
 
 Records = AggregateRecords | TrainingRecords
+
+
+def selected(records: Records, rows: NDArray[np.intp] | None) -> Records:
+    """Only these records to train, None for all; records to aggregate as they are."""
+    return records.select_rows(rows) if isinstance(records, TrainingRecords) else records
 
 
 def joined(pieces: Sequence[Records]) -> Records:

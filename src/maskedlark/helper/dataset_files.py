@@ -1,8 +1,9 @@
 """Where the files of datasets are: on the helper's own disk, or sealed in storage that many machines reach.
 
-Run by a helper and its workers. Files on its own disk are memory-mapped. Anything else is another's disk, and
+Run by a helper and its workers. Files on its own disk are as they are. Anything else is another's disk, and
 two helpers may rent theirs from one provider, which would then have all shares: so files are sealed with a
-key that follows from the helper's identity, each bound to its name.
+key that follows from the helper's identity, each bound to its name. No file is mapped: what is checked is in
+memory of the process, where it cannot change.
 """
 
 import hashlib
@@ -60,7 +61,7 @@ class DatasetFiles(ABC):
 
     @abstractmethod
     def data(self, name: str) -> np.ndarray:
-        """A file's bytes: mapped if they are on this disk, else read."""
+        """A file's bytes, in memory of this process."""
 
     @abstractmethod
     def names(self) -> list[str]:
@@ -117,11 +118,10 @@ class LocalFiles(DatasetFiles):
         return (self.folder / name).open("rb")
 
     def data(self, name: str) -> np.ndarray:
-        """A file's bytes, mapped."""
-        path = self.folder / name
-        if not path.stat().st_size:
-            return np.empty(0, np.uint8)  # An empty file cannot be mapped.
-        return np.memmap(path, np.uint8, "r").view(np.ndarray)
+        """A file's bytes, read."""
+        data = np.fromfile(self.folder / name, np.uint8)
+        data.flags.writeable = False
+        return data
 
     def names(self) -> list[str]:
         """The files and folders in it."""

@@ -1,9 +1,8 @@
 """The shards of a frozen dataset, as whoever computes over them opens them. Run by a helper's workers.
 
 A process keeps the shards that it opened first, as many as fit, while they are in use. Every step visits all
-of them in the same order: those that it used last would always be others than those that come next. Where
-files are on this disk they are mapped, and compared with their digest once; sealed ones are read and compared
-whenever they are opened.
+of them in the same order: those that it used last would always be others than those that come next. The
+others are read, and compared with what was written, whenever they are used.
 """
 
 import threading
@@ -13,17 +12,14 @@ from dataclasses import dataclass, field
 
 from maskedlark.core.declared import Measure, Model
 from maskedlark.core.purpose import Purpose
-from maskedlark.core.records import Records, joined
+from maskedlark.core.records import Records, joined, selected
 from maskedlark.helper import columns
-from maskedlark.helper.columns import ENTRIES, Contents, ShardContents, Stored
-from maskedlark.helper.dataset_files import DatasetFiles, LocalFiles
+from maskedlark.helper.columns import ENTRIES, Contents, Places, ShardContents, Stored
+from maskedlark.helper.dataset_files import DatasetFiles
 from maskedlark.parameters.document import Document
 
-KEPT_SHARDS = 64
-"""Shards that a process keeps open: each takes some open files."""
 KEPT_BYTES = 512 << 20
-"""Bytes of shards that a process keeps in memory, where they are not mapped."""
-
+"""Bytes of shards that a process keeps in memory."""
 IDLE_S = 600.0
 """A shard that was not used for so long makes room for another."""
 
@@ -44,9 +40,9 @@ class StoredShard:
     def __len__(self) -> int:
         return self.contents.records["" if isinstance(self.declared, Measure) else self.declared.tag]
 
-    def records(self) -> Records:
-        """Its columns and shares."""
-        return _OPENED.get(self)
+    def records(self, rows: Places | None = None) -> Records:
+        """Its columns and shares, or those of some records to train."""
+        return _OPENED.get(self, rows)
 
     @property
     def stored_bytes(self) -> int:
@@ -55,15 +51,13 @@ class StoredShard:
         names = columns.file_name(self.number, prefix)
         return sum(stored.size for name, stored in self.contents.files.items() if name.startswith(names))
 
-    def open(self, compared: bool) -> Records:
-        """Read them. `compared`: their digests were, since this process began."""
+    def open(self, rows: Places | None = None) -> Records:
+        """Read them."""
         if isinstance(self.declared, Measure):
             assert self.entries is not None
             own = self.number, self.entries, self.declared
-            return columns.read_measured(self.files, self.contents, *own, compared)
-        return columns.read_trained(
-            self.files, self.contents, self.number, self.place, self.declared, compared
-        )
+            return columns.read_measured(self.files, self.contents, *own)
+        return columns.read_trained(self.files, self.contents, self.number, self.place, self.declared, rows)
 
 
 _Name = tuple[DatasetFiles, int, int]
@@ -73,7 +67,6 @@ _Name = tuple[DatasetFiles, int, int]
 class _Kept:
     records: Records
     size: int
-    """In memory: 0 where it is mapped."""
     used: float
 
 
@@ -84,37 +77,31 @@ class _OpenedShards:
     _clock: Callable[[], float] = time.monotonic
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _kept: dict[_Name, _Kept] = field(default_factory=dict)
-    _compared: set[_Name] = field(default_factory=set)
 
-    def get(self, shard: StoredShard) -> Records:
-        """The records of a shard."""
-        name, now = (shard.files, shard.number, shard.place), self._clock()
+    def get(self, shard: StoredShard, rows: Places | None = None) -> Records:
+        """The records of a shard, or some of them."""
+        name, size, now = (shard.files, shard.number, shard.place), shard.stored_bytes, self._clock()
         with self._lock:
             if (kept := self._kept.get(name)) is not None:
                 kept.used = now
-                return kept.records
-            compared = name in self._compared
-        records = shard.open(compared)
-        mapped = isinstance(shard.files, LocalFiles)
-        own = _Kept(records, 0 if mapped else shard.stored_bytes, now)
-        with self._lock:
-            if mapped:
-                self._compared.add(name)
-            if not self._has_room(own.size):
+            elif not self._has_room(size):
                 self._kept = {each: kept for each, kept in self._kept.items() if now - kept.used < IDLE_S}
-            if self._has_room(own.size):
-                self._kept[name] = own
-        return records
+            has_room = self._has_room(size)
+        if kept is None and not has_room:
+            return shard.open(rows)
+        records = shard.open() if kept is None else kept.records
+        with self._lock:
+            if kept is None and self._has_room(size):
+                self._kept[name] = _Kept(records, size, now)
+        return selected(records, rows)
 
     def _has_room(self, size: int) -> bool:
-        total = sum(kept.size for kept in self._kept.values())
-        return not self._kept or (len(self._kept) < KEPT_SHARDS and total + size <= KEPT_BYTES)
+        return not self._kept or sum(kept.size for kept in self._kept.values()) + size <= KEPT_BYTES
 
     def forget(self) -> None:
         """Close all of them."""
         with self._lock:
             self._kept.clear()
-            self._compared.clear()
 
 
 _OPENED = _OpenedShards()

@@ -34,8 +34,8 @@ class Shard(Protocol):
 
     def __len__(self) -> int: ...
 
-    def records(self) -> Records:
-        """Its columns and shares."""
+    def records(self, rows: NDArray[np.intp] | None = None, /) -> Records:
+        """Its columns and shares, or those of some records to train."""
 
 
 class Workers(Protocol):
@@ -100,17 +100,16 @@ def over(computation: Computation, rows: Sequence[ShardRows]) -> Partial:
 
 
 def _over(computation: Computation, own: ShardRows) -> Partial:
-    records, query, device = own.shard.records(), computation.query, computation.device
+    query, device = computation.query, computation.device
+    rows = None if own.rows is None else own.rows.astype(np.intp)
+    records = own.shard.records(rows if device == _CPU else None)
     if own.counted is None:
         return query.over(records, device)
     assert isinstance(records, TrainingRecords), "only records to train have parts"
-    rows = None if own.rows is None else own.rows.astype(np.intp)
-    if computation.randomised is None:
-        return query.over_rows(records, rows, own.counted, device)
-    if device != _CPU:
-        return query.over_rows(_unbiased(records, *computation.randomised), rows, own.counted, device)
-    batch = randomised.unbiased(records.select_rows(rows), *computation.randomised)
-    return query.over(batch.zero_others(own.counted), device)
+    if computation.randomised is not None:
+        unbiased = randomised.unbiased if device == _CPU else _unbiased
+        records = unbiased(records, *computation.randomised)
+    return query.over_rows(records, None if device == _CPU else rows, own.counted, device)
 
 
 _UNBIASED: dict[tuple[int, TrainedModel, int], TrainingRecords] = {}

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from maskedlark.functions.function import TableSchema
+from maskedlark.helper import shards
 from maskedlark.helper.errors import FolderInUse
 from maskedlark.wire.errors import OutOfRange
 
@@ -115,7 +116,11 @@ def wait_for(mark: Path, item: int) -> int:
     return os.getpid()
 
 
-def mapped(folder: Path, _: object) -> list[str]:
-    """Files in a folder that this process has mapped."""
-    lines = Path("/proc/self/maps").read_text().splitlines()
-    return [line for line in lines if str(folder) in line]
+def keep_one_shard(_: object, __: object) -> None:
+    """Keep the first shard in memory, and read all others whenever they are used."""
+    shards.KEPT_BYTES = 1
+
+
+def kept_shards(_: object, __: object) -> int:
+    """How many shards this process keeps in memory."""
+    return len(shards._OPENED._kept)

@@ -199,8 +199,8 @@ class Held:
     def __len__(self):
         return len(self.held)
 
-    def records(self):
-        return self.held
+    def records(self, rows=None):
+        return self.held.select_rows(rows)
 
 
 def cut_at(size, *ends):
