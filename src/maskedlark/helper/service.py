@@ -183,6 +183,7 @@ class Service:
         self.releases.forget(now)
         if gone := self.keyring.forget(now):
             _log.info("%d old keys were deleted", gone)
+        self.database.scrub()
         self.datasets.tell_workers()
 
     def _storage(self) -> DatasetFiles | None:

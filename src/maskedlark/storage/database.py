@@ -63,6 +63,10 @@ class Database(ABC):
         """Wait until no other writing transaction holds this name, and hold it until this one ends."""
 
     @abstractmethod
+    def scrub(self) -> None:
+        """Overwrite what deleted rows left in the database's files, as far as that can be done now."""
+
+    @abstractmethod
     def settle(self) -> None:
         """Wait until every write that began earlier has ended, so that later reads see what it stored."""
 

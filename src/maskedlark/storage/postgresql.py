@@ -69,6 +69,9 @@ class PostgreSQL(Database):
         """Take a server lock that lasts as long as the transaction."""
         connection.execute(select(func.pg_advisory_xact_lock(_lock(name))))
 
+    def scrub(self) -> None:
+        """A no-op: no statement overwrites what the server keeps of deleted rows."""
+
     def settle(self) -> None:
         """Every writer shares a lock; taking it exclusively waits for all of them."""
         with self._named(), self.engine.begin() as connection:

@@ -18,6 +18,8 @@ from maskedlark.storage import database
 from maskedlark.storage.database import Database
 from maskedlark.storage.errors import StorageUnavailable, UnsupportedDatabase, UnusedDatabase
 
+SCRUB_TIMEOUT_MS = 500
+"""How long readers, and with them writers, are waited for when the write-ahead log is truncated."""
 _REFUSALS = ("readonly", "unable to open", "not a database")
 
 
@@ -49,6 +51,15 @@ class SQLite(Database):
     def alone(self, connection: Connection, name: str) -> None:
         """A no-op: every writer is alone."""
 
+    def scrub(self) -> None:
+        """Truncate the write-ahead log. While somebody reads, it is left for the next call."""
+        with self._named(), self._alone(), self.engine.connect() as connection:
+            connection.exec_driver_sql(f"PRAGMA busy_timeout = {SCRUB_TIMEOUT_MS}")
+            try:
+                connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").close()
+            finally:
+                connection.exec_driver_sql(f"PRAGMA busy_timeout = {1000 * database.BUSY_TIMEOUT_S}")
+
     def settle(self) -> None:
         """The writer's lock is free once the earlier writes have ended."""
         with self.write():
@@ -68,14 +79,18 @@ class SQLite(Database):
 
     @contextmanager
     def _writing(self) -> Iterator[Connection]:
+        with self._alone(), self.engine.begin() as connection:
+            # Take the lock at once: a writer that reads first could find its view outdated.
+            _begin(connection, "BEGIN IMMEDIATE")
+            yield connection
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
         # Threads queue here: SQLite's waiting writers sleep and retry, which starves some of them.
         if not self._writer.acquire(timeout=database.BUSY_TIMEOUT_S):
             raise StorageUnavailable("other writers keep the database busy; try again later")
         try:
-            with self.engine.begin() as connection:
-                # Take the lock at once: a writer that reads first could find its view outdated.
-                _begin(connection, "BEGIN IMMEDIATE")
-                yield connection
+            yield
         finally:
             self._writer.release()
 
@@ -95,6 +110,8 @@ def _set_up(connection: Any, _record: object) -> None:  # noqa: ANN401
         raise UnsupportedDatabase(f"SQLite keeps its journal as {mode} there; use a local file system")
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA foreign_keys = ON")
+    # Deleted rows are overwritten: seeds are among them.
+    connection.execute("PRAGMA secure_delete = ON")
 
 
 def _begin(connection: Connection, words: str) -> None:

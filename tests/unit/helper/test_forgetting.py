@@ -1,14 +1,19 @@
 """Columns of a dataset that has expired are in no process any more, whichever engine opened them."""
 
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from sqlalchemy import select
 
 from maskedlark.compute.errors import WorkersLost
 from maskedlark.core.records import TrainingRecords
 from maskedlark.exact import resident
 from maskedlark.helper.forgetting import forget_columns
+from maskedlark.helper.seeds import SEEDS
+from maskedlark.ledger import rows
 from maskedlark.wire.datasets import JSON_TYPE
 from tests.unit.compute.work import kept_shards
 from tests.unit.helper.world import World, question, world
@@ -40,6 +45,24 @@ def test_what_has_expired_is_kept_by_no_process(tmp_path, engine):
         made.clock.seconds += made.document.report_lifetime_s + 3600
         made.service.forget()
         assert not everywhere(made)
+
+
+def test_expired_secrets_are_in_no_file_while_the_helper_runs(tmp_path):
+    """Nor is the seed of a noise in the log of what was written, or in a page that is free."""
+    with world(tmp_path, max_leap_days=4000) as made:
+        service = queried(made).service
+        columns = (SEEDS.c.message, rows.RECEIPTS.c.seed)
+        found = [row[0] for each in columns for row in service.database.rows(select(each)) if row[0]]
+        raw = partial(_in_files, made.folder / "state")
+        assert len(found) == 2, "the seed that helpers share, sealed, and that of the noise"
+        assert all(map(raw, found))
+        made.clock.seconds += made.document.report_lifetime_s + 3600
+        service.forget()
+        assert not any(map(raw, found))
+
+
+def _in_files(folder: Path, content: bytes) -> bool:
+    return any(content in path.read_bytes() for path in folder.rglob("*") if path.is_file())
 
 
 def test_workers_that_are_away_are_told_later_and_all_else_is_deleted_now(tmp_path, monkeypatch):
