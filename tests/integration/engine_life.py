@@ -25,7 +25,7 @@ from maskedlark.exact.losses import BinaryCrossEntropy
 from maskedlark.exact.network import Layer, Linear, Network
 from maskedlark.exact.quantise import Quantised
 from maskedlark.functions import model, weights
-from maskedlark.helper import service
+from maskedlark.helper import ledger_database, service
 from maskedlark.helper.keyring import Keyring
 from maskedlark.parameter_service.app import create_app as parameter_app
 from maskedlark.parameter_service.publisher import Publisher
@@ -106,6 +106,7 @@ def prepare(folder: Path) -> None:
         document = made.publish(mechanisms=MECHANISMS, **DECLARED)
         checked = made.publish(OTHER_DOCUMENT_KEY, **DECLARED | checked_reports.DOCUMENT)
     shutil.rmtree(folder / "state" / "database")
+    (folder / "state" / ledger_database.NAME).unlink()
     (folder / "parameters-digest").write_text(document.digest.hex())
     (folder / "checked-digest").write_text(checked.digest.hex())
     checked_reports.prepare(folder, checked, keyring, rng)

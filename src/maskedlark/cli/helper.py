@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -23,13 +23,13 @@ from maskedlark.helper.anchor import open_anchor
 from maskedlark.helper.app import create_app
 from maskedlark.helper.config import Config, InitOptions
 from maskedlark.helper.keyring import DAY_S, Keyring, Span
+from maskedlark.helper.ledger_database import open_ledger_database
 from maskedlark.helper.recovery import Recovered, RecoveryOptions
 from maskedlark.helper.service import open_service
 from maskedlark.ledger.ledger import Ledger
 from maskedlark.parameters.document import Origin
 from maskedlark.parameters.meaning import moment
 from maskedlark.randomness import SystemRandomness
-from maskedlark.storage.engine import open_database
 from maskedlark.web import key_file
 from maskedlark.web import skeleton as settings_file
 from maskedlark.web.errors import NotThere
@@ -116,7 +116,7 @@ def accept_ledger(config: HelperConfig, as_json: Json = False) -> None:
     """
     settings = configuration.read(config)
     typer.confirm("Is this surely the newest ledger, and no copy that was put back?", abort=True, err=True)
-    with closing(open_database(settings.database_url)) as database, open_anchor(settings, database) as anchor:
+    with open_ledger_database(settings) as database, open_anchor(settings, database) as anchor:
         ledger = Ledger(database, anchor, _keyring(settings), SystemClock(), SystemRandomness())
         origins = ledger.reset_anchors()
     line = f"anchored {', '.join(origins) or 'nothing: the ledger is empty'}"

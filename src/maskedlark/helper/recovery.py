@@ -12,7 +12,7 @@ to now plus the hours by which clocks may be ahead.
 
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -26,6 +26,7 @@ from maskedlark.helper.folder_id import adopt_folder
 from maskedlark.helper.folder_lock import only_process
 from maskedlark.helper.ids import Ids
 from maskedlark.helper.keyring import DAY_S, Keyring
+from maskedlark.helper.ledger_database import open_ledger_database
 from maskedlark.helper.tables import ABORTED, DATASETS, LOST, OPEN
 from maskedlark.ledger import rows, session_rows
 from maskedlark.ledger.errors import BadReceipt, ReceiptsMissing
@@ -34,7 +35,7 @@ from maskedlark.ledger.receipt import FrozenReceipt, RecoveredReceipt, SignedRec
 from maskedlark.ledger.rows import ChainHead
 from maskedlark.parameters.document import Document
 from maskedlark.randomness import Randomness
-from maskedlark.storage.engine import file_of, is_server, open_database
+from maskedlark.storage.engine import file_of, is_server
 from maskedlark.web.errors import NotThere
 from maskedlark.web.parameters import ParameterClient
 from maskedlark.wire.acceptance import MAX_HOURS_AHEAD
@@ -110,7 +111,7 @@ def recover(
     keyring.current(clock.now())
     with (
         only_process(config.folder),
-        closing(open_database(config.database_url, make=False)) as database,
+        open_ledger_database(config, recovers=True) as database,
         open_anchor(config, database) as anchor,
     ):
         if is_server(config.database_url):

@@ -22,6 +22,7 @@ from maskedlark.helper.datasets import Datasets
 from maskedlark.helper.folder_id import check_folder
 from maskedlark.helper.folder_lock import only_process
 from maskedlark.helper.keyring import DAY_S, Keyring
+from maskedlark.helper.ledger_database import mark_run, open_ledger_database
 from maskedlark.helper.request_keys import RequestKeys
 from maskedlark.helper.seeds import Seeds
 from maskedlark.helper.shards import FrozenDataset
@@ -31,7 +32,7 @@ from maskedlark.randomness import Randomness
 from maskedlark.release.kept_answers import KeptAnswers
 from maskedlark.release.messages import ReceiptPage, RecordCounts, Request, SessionRequest
 from maskedlark.release.release import Release
-from maskedlark.storage.engine import file_of, is_server, open_database
+from maskedlark.storage.engine import is_server
 from maskedlark.storage.errors import ClockLeapt
 from maskedlark.web import pages
 from maskedlark.web.errors import DocumentOfAnother, NotNamed
@@ -56,7 +57,7 @@ class Service:
         functions = Functions(config.functions)
         # Over a server several processes may share the folder; an SQLite file has one.
         stack.enter_context(only_process(config.folder, shared=is_server(config.database_url)))
-        self.database = stack.enter_context(closing(open_database(_made(config.database_url))))
+        self.database = stack.enter_context(open_ledger_database(config))
         if is_server(config.database_url):
             check_folder(config.folder, self.database)
         anchor = stack.enter_context(open_anchor(config, self.database))
@@ -73,6 +74,7 @@ class Service:
             config.max_leap_days * DAY_S,
             self._storage(),
         )
+        mark_run(config)
         context.check_workers(self.engine)
         sealing = self._opening_keys, self._sealing_keys
         self.check_keys = CheckKeys(self.database, self.ledger, self.keyring, *sealing, clock)
@@ -237,12 +239,3 @@ def open_service(
         service = Service(config, clock, rng, http, stack)
         service.forget()
         yield service
-
-
-def _made(url: str) -> str:
-    """The URL, its SQLite file created privately if it has one, since seeds of noise are in it."""
-    path = file_of(url)
-    if path is not None:
-        path.parent.mkdir(0o700, parents=True, exist_ok=True)
-        path.touch(0o600)  # An existing file keeps its mode. SQLite gives its other files the same.
-    return url

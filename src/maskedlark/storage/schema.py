@@ -27,5 +27,5 @@ def prepare(database: Database, name: str, version: int, tables: MetaData) -> No
         elif known != version:
             raise UnknownSchema(
                 f"the {name} in this database have version {known}, this package knows {version}: "
-                "use the package that made it, or begin with an empty database and folder"
+                "use the version that made it, or put back a backup of this one and recover"
             )

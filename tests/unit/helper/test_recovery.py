@@ -1,6 +1,8 @@
 """A helper whose disk was lost: what it gave away stays counted, whatever is left of it."""
 
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -11,7 +13,7 @@ from sqlalchemy import Connection, MetaData, Row, Table, delete, insert, select
 
 from maskedlark.clock import FixedClock, hour_of
 from maskedlark.core.purpose import Purpose
-from maskedlark.helper import backup
+from maskedlark.helper import backup, ledger_database
 from maskedlark.helper.anchor import FileAnchor
 from maskedlark.helper.ids import Ids
 from maskedlark.helper.keyring import Keyring
@@ -360,3 +362,78 @@ def test_a_check_key_that_was_pinned_after_the_backup_is_pinned_after_a_recovery
     with running(tmp_path, config, clock) as at:
         assert at.service.check_keys.of(document) == key
         assert at.service.ledger.pinned(document) == key.digest
+
+
+def without_database(found: Lost, *others: str) -> None:
+    """The database is lost, and what else is named."""
+    for name in ("database", *others):
+        shutil.rmtree(found.folder / name if name == "anchor" else found.config.folder / name)
+
+
+@pytest.mark.parametrize("others", [("anchor",), ("anchor", "columns")])
+@pytest.mark.parametrize("is_there", [False, True])
+def test_an_empty_ledger_does_not_begin_where_a_helper_has_run(lost, others, is_there):
+    """With the anchor lost too, only keys, columns, or a file that says so, show that it has."""
+    without_database(lost, *others)
+    database = lost.config.folder / "database" / "helper.sqlite"
+    if is_there:
+        database.parent.mkdir()
+        database.touch()
+    for _ in range(2):
+        with (
+            pytest.raises(LedgerBehind, match=r"helper restore.*helper recover.*--anchor-lost"),
+            running(lost.folder, lost.config, LATER),
+        ):
+            pytest.fail("it must not start")
+    assert database.exists() == is_there, "a backup can be restored there"
+    assert (lost.config.columns_folder / "1").exists() == ("columns" not in others), "nothing is removed"
+    if not is_there:
+        backup.put_back(lost.config, lost.folder / "backup")
+        refuses_to_start(lost)
+
+
+def test_a_helper_of_an_earlier_version_has_no_file_that_says_so_but_columns(lost):
+    (lost.config.folder / ledger_database.NAME).unlink()
+    without_database(lost, "anchor")
+    with pytest.raises(LedgerBehind, match="has run"), running(lost.folder, lost.config, LATER):
+        pytest.fail("it must not start")
+
+
+def test_without_backup_and_anchor_it_is_recovered_with_closed_accounts(lost):
+    without_database(lost, "anchor")
+    with pytest.raises(ReceiptsMissing, match="--anchor-lost"):
+        lost.recover()
+    refuses_to_start(lost)  # Although there are tables now.
+    assert lost.recover(anchor_lost=True).closed == {ORIGIN: 1}
+    file = lost.config.folder / "database" / "helper.sqlite"
+    assert file.stat().st_mode & 0o77 == 0, "nobody else reads seeds"
+    with running(lost.folder, lost.config, LATER) as at:
+        fresh = freeze(at, "fresh", send(at, lost.document, "fresh", at.reports(lost.document)))
+        with pytest.raises(AccountClosed):
+            ask(at, fresh, number=40)
+
+
+def test_without_a_backup_all_receipts_recover_what_was_charged(lost):
+    without_database(lost)
+    done = lost.recover()
+    assert done.put_back == {ORIGIN: len(lost.receipts)}
+    with running(lost.folder, lost.config, LATER) as at:
+        assert spent(lost, at.service.ledger.receipts(ORIGIN)) == spent(lost, lost.receipts)
+
+
+@pytest.mark.parametrize("call", ["open_ledger_database", "Ledger", "DatasetContext", "mark_run"])
+@pytest.mark.parametrize("before", [True, False])
+def test_a_first_start_that_was_killed_anywhere_starts_again(tmp_path, call, before):
+    """A process that ends without a trace, right before a call and right after it."""
+    config = settings(tmp_path)
+    Keyring(config.keys_folder, NAME).rotate(HELPER_KEYS[0], config.address, NOW, SystemRandomness())
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.unit.helper.killed_start", tmp_path, call, str(int(before))],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == -9, done.stderr
+    for _ in range(2):
+        with running(tmp_path, config, LATER) as at:
+            at.service.check()

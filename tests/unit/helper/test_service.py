@@ -47,14 +47,11 @@ def test_a_process_that_was_killed_lets_go_of_its_folder(tmp_path):
 
 
 def test_the_database_is_ours_alone_wherever_it_is(tmp_path):
-    with world(tmp_path):
-        pass
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir(0o755)
-    config = settings(tmp_path, database=f"sqlite:///{elsewhere / 'helper.sqlite'}")
     before = os.umask(0o022)
     try:
-        with running(tmp_path, config, FixedClock(NOW)):
+        with world(tmp_path, database=f"sqlite:///{elsewhere / 'helper.sqlite'}"):
             modes = {path.name: oct(path.stat().st_mode & 0o777) for path in elsewhere.iterdir()}
     finally:
         os.umask(before)
