@@ -82,13 +82,13 @@ class FileAnchor:
 
 
 @contextmanager
-def open_anchor(config: Config, ledger: Database) -> Iterator[Anchor]:
+def open_anchor(config: Config, ledger: Database, wait: bool = False) -> Iterator[Anchor]:
     """The anchor of a helper's settings: a folder, or a database other than the ledger's."""
     if config.anchor_url is None:
         yield FileAnchor(config.anchor_folder)
         return
     from maskedlark.helper.database_anchor import DatabaseAnchor, refuse_ledger  # noqa: PLC0415 - few use it
 
-    with closing(open_database(config.anchor_url)) as database:
+    with closing(open_database(config.anchor_url, wait=wait)) as database:
         refuse_ledger(database, ledger)
         yield DatabaseAnchor(database)

@@ -21,7 +21,7 @@ NAME = "has-run"
 
 
 @contextmanager
-def open_ledger_database(config: Config, recovers: bool = False) -> Iterator[Database]:
+def open_ledger_database(config: Config, recovers: bool = False, wait: bool = False) -> Iterator[Database]:
     """The database of a helper. `recovers`: an empty one may be in place of a lost one, as a copy of it."""
     file, has_run = file_of(config.database_url), _has_run(config)
     if file is not None:
@@ -30,7 +30,7 @@ def open_ledger_database(config: Config, recovers: bool = False) -> Iterator[Dat
         # Private, since seeds of noise are in it. An existing file keeps its mode.
         file.parent.mkdir(0o700, parents=True, exist_ok=True)
         file.touch(0o600)  # SQLite gives its other files the same.
-    with closing(open_database(config.database_url)) as database:
+    with closing(open_database(config.database_url, wait=wait)) as database:
         with database.read() as connection:
             is_new = not inspect(connection).has_table(DATASETS.name)  # Made after those of the ledger.
         if has_run and is_new:

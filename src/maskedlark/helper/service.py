@@ -57,10 +57,10 @@ class Service:
         functions = Functions(config.functions)
         # Over a server several processes may share the folder; an SQLite file has one.
         stack.enter_context(only_process(config.folder, shared=is_server(config.database_url)))
-        self.database = stack.enter_context(open_ledger_database(config))
+        self.database = stack.enter_context(open_ledger_database(config, wait=True))
         if is_server(config.database_url):
             check_folder(config.folder, self.database)
-        anchor = stack.enter_context(open_anchor(config, self.database))
+        anchor = stack.enter_context(open_anchor(config, self.database, wait=True))
         self.ledger = Ledger(self.database, anchor, self.keyring, clock, rng)
         self.ledger.check()
         owner = f"{config.name} {self.keyring.identity.public.hex()}"

@@ -134,7 +134,8 @@ class Store:
     def __init__(self, where: Path | str) -> None:
         """Opens the database at a URL, or the SQLite file at a path, with our tables."""
         by_url = isinstance(where, str) and "://" in where
-        self._database = open_database(str(where) if by_url else URL.create("sqlite", database=str(where)))
+        url = str(where) if by_url else URL.create("sqlite", database=str(where))
+        self._database = open_database(url, wait=True)
         try:
             prepare(self._database, "parameters", SCHEMA_VERSION, metadata)
         except BaseException:

@@ -3,15 +3,20 @@
 Callers see only transactions: `write()` and `read()`. Errors and logs never show a statement's parameters.
 """
 
+import logging
+import time
 from pathlib import Path
 
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
 from maskedlark.storage.database import Database
-from maskedlark.storage.errors import UnsupportedDatabase
+from maskedlark.storage.errors import StorageUnavailable, UnsupportedDatabase
 
 __all__ = ["Database", "beside", "file_of", "is_server", "open_database", "parse"]
+
+AGAIN_S = 2.0
+_log = logging.getLogger(__name__)
 
 
 def parse(url: str | URL) -> URL:
@@ -48,8 +53,8 @@ def beside(url: str, folder: Path) -> str:
     return parse(url).set(database=str(folder / file)).render_as_string(hide_password=False)
 
 
-def open_database(url: str | URL, make: bool = True) -> Database:
-    """Open a URL's database, durably; without `make`, it must exist. Run by a party at its start."""
+def open_database(url: str | URL, make: bool = True, wait: bool = False) -> Database:
+    """Open a URL's database, durably; without `make`, it must exist. A service waits for a server."""
     parsed = parse(url)
     match parsed.get_backend_name():
         case "sqlite":
@@ -63,9 +68,17 @@ def open_database(url: str | URL, make: bool = True) -> Database:
         case other:
             raise UnsupportedDatabase(f"no {other}: here; give a URL that begins with sqlite: or postgresql:")
     try:
-        with database.beginning():
-            database.check()
+        while True:
+            try:
+                with database.beginning():
+                    database.check()
+            except StorageUnavailable:
+                if not (wait and is_server(url)):
+                    raise
+                _log.warning("waiting for the database: it is asked again every %g seconds", AGAIN_S)
+                time.sleep(AGAIN_S)
+            else:
+                return database
     except BaseException:
         database.close()
         raise
-    return database

@@ -66,7 +66,7 @@ def test_what_a_server_will_not_have_is_one_line(postgresql_url, caplog, change,
     if "query" in change:
         change = {"query": {**url.query, **change["query"]}}
     with pytest.raises(UnsupportedDatabase, match=r"^the database refuses: ") as caught:
-        open_database(url.set(**change))
+        open_database(url.set(**change), wait=True)
     assert says in str(caught.value)
     assert len(str(caught.value).splitlines()) == 1
     assert caplog.text == "", "one line, not two"
