@@ -40,6 +40,7 @@
     BadRequestSignature: UndeclaredKey
     ServiceAway: DiskShareUsed, NotReady, TooManyReports, TooManyUploads
     NotReady: Draining
+    StorageUnavailable: DiskFull
     UnsupportedDatabase: AnchorInLedger
     UploadRefused: Conflict, UndeclaredReport, WrongHour, WrongOrigin
 

@@ -42,9 +42,8 @@ def create_app(
     memory = BodyMemory(limits.uploads * limits.body_bytes)
     error_responses.install(app)
     registry = metrics.install(app, "adserver")
-    metrics.ready(reports.check, registry)
     counts = UploadCounts(registry)
-    app.include_router(health.router(reports.check))
+    health.install(app, reports.check)
 
     @app.post(f"{API}/reports", response_model=uploads.Answers, openapi_extra=_UPLOAD)
     async def upload(request: Request) -> Response:

@@ -10,9 +10,9 @@ import sqlalchemy as sa
 
 from maskedlark.clock import Clock
 from maskedlark.core.purpose import Purpose
+from maskedlark.storage import schema
 from maskedlark.storage.engine import Database
 from maskedlark.storage.errors import UnusedDatabase
-from maskedlark.storage.schema import prepare
 from maskedlark.wire.report import MAX_ORIGIN, Head, ReportLayout
 
 SCHEMA_VERSION = 1
@@ -122,7 +122,7 @@ def check_used(database: Database) -> None:
 
 def make(database: Database) -> None:
     """Create missing tables. Run by a party at its start."""
-    prepare(database, "reports", SCHEMA_VERSION, _TABLES)
+    schema.prepare(database, "reports", SCHEMA_VERSION, _TABLES)
     with database.write() as connection:
         database.insert_new(connection, _OVER, [(0, 0)])
 
@@ -237,8 +237,8 @@ class Reports:
         return self._database.disk()
 
     def check(self) -> None:
-        """Return if reports can be read; raise if not."""
-        self._database.check()
+        """Return if reports can be stored; raise if not."""
+        schema.check(self._database)
 
 
 def _over(connection: sa.Connection) -> int:

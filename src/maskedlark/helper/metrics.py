@@ -105,5 +105,4 @@ def _shown(service: Service, registry: CollectorRegistry) -> None:
     )
     pieces = "Pieces done, and in all, of what is frozen or asked now."
     LazyGauge("maskedlark_under_way", pieces, ("work", "pieces"), UNDER_WAY.figures, registry)
-    metrics.ready(service.check, registry)
     metrics.disk(service.config.folder, registry)

@@ -19,6 +19,7 @@ from maskedlark.helper.config import Config
 from maskedlark.helper.dataset_context import DatasetContext
 from maskedlark.helper.dataset_files import DatasetFiles, SealedFiles, key_of
 from maskedlark.helper.datasets import Datasets
+from maskedlark.helper.errors import KeysBehind
 from maskedlark.helper.folder_id import check_folder
 from maskedlark.helper.folder_lock import only_process
 from maskedlark.helper.keyring import DAY_S, Keyring
@@ -32,6 +33,7 @@ from maskedlark.randomness import Randomness
 from maskedlark.release.kept_answers import KeptAnswers
 from maskedlark.release.messages import ReceiptPage, RecordCounts, Request, SessionRequest
 from maskedlark.release.release import Release
+from maskedlark.storage import disk, schema
 from maskedlark.storage.engine import is_server
 from maskedlark.storage.errors import ClockLeapt
 from maskedlark.web import pages
@@ -105,7 +107,10 @@ class Service:
         return RequestVerifier(config.name, keys.key_of, self.clock)
 
     def check(self) -> None:
-        """Return if database, ledger, anchor and receipt key work; the parameter service need not."""
+        """Return if disks, database, ledger, anchor and keys work; the parameter service need not."""
+        for folder in (self.config.folder, self.config.columns_folder, self.config.anchor_folder):
+            disk.check(folder)
+        schema.check(self.database)
         self.ledger.check()
         self.keyring.current(self.clock.now())
 

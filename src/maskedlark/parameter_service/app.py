@@ -36,8 +36,7 @@ def create_app(store: Store, service_key: SigningKey, clock: Clock, pinned: Pinn
     registry = metrics.install(app, "parameters")
     published = "Documents and key configurations."  # All of them are public.
     LazyGauge("maskedlark_published", published, ("kind",), store.counts, registry)
-    metrics.ready(store.check, registry)
-    app.include_router(health.router(store.check))
+    health.install(app, store.check)
     app.include_router(_router(store, Publisher(store, service_key, clock, pinned)), prefix=API)
     return app
 

@@ -12,8 +12,8 @@ from sqlalchemy.engine import URL
 from maskedlark.errors import MaskedLarkError
 from maskedlark.parameters.chain import Signed
 from maskedlark.parameters.document import Document
+from maskedlark.storage import schema
 from maskedlark.storage.engine import open_database
-from maskedlark.storage.schema import prepare
 from maskedlark.web.errors import UnknownDocument, UnknownHelper, UnknownOrigin
 from maskedlark.web.pages import MAX_PAGE, Page, page
 
@@ -137,7 +137,7 @@ class Store:
         url = str(where) if by_url else URL.create("sqlite", database=str(where))
         self._database = open_database(url, wait=True)
         try:
-            prepare(self._database, "parameters", SCHEMA_VERSION, metadata)
+            schema.prepare(self._database, "parameters", SCHEMA_VERSION, metadata)
         except BaseException:
             self._database.close()
             raise
@@ -156,8 +156,8 @@ class Store:
             yield View(connection)
 
     def check(self) -> None:
-        """Return if the store can be read; raise if not."""
-        self._database.rows(sa.select(documents.c.version).limit(1))
+        """Return if documents can be stored; raise if not."""
+        schema.check(self._database)
 
     def counts(self) -> dict[tuple[str, ...], float]:
         """How many documents and key configurations there are, by kind."""

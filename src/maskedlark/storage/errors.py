@@ -33,6 +33,10 @@ class StorageUnavailable(MaskedLarkError):
     """
 
 
+class DiskFull(StorageUnavailable):
+    """A disk of the service has next to no space left, or its files may not grow."""
+
+
 class LockHeld(MaskedLarkError):
     """Somebody else holds a lock that nobody waits for."""
 

@@ -1,8 +1,9 @@
 """Tables are created once and carry a version: a database of another version is refused, not guessed at."""
 
-from sqlalchemy import Column, Integer, MetaData, String, Table, insert, select
+from sqlalchemy import Column, Integer, MetaData, String, Table, delete, insert, select
 
-from maskedlark.storage.engine import Database
+from maskedlark.storage import disk
+from maskedlark.storage.engine import Database, file_of
 from maskedlark.storage.errors import UnknownSchema
 
 _VERSIONS = Table(
@@ -29,3 +30,12 @@ def prepare(database: Database, name: str, version: int, tables: MetaData) -> No
                 f"the {name} in this database have version {known}, this package knows {version}: "
                 "use the version that made it, or put back a backup of this one and recover"
             )
+
+
+def check(database: Database) -> None:
+    """Return if the database, once prepared, durably stores what is written now; raise if not."""
+    if (file := file_of(database.engine.url)) is not None:
+        disk.check(file)
+    with database.write() as connection:
+        connection.execute(insert(_VERSIONS).values(name="", version=0))
+        connection.execute(delete(_VERSIONS).where(_VERSIONS.c.name == ""))

@@ -1,39 +1,76 @@
 """`/health`: the process answers. `/ready`: it can do its work now. For orchestrators and load balancers."""
 
+import copy
 import logging
+import math
+import threading
+import time
 from collections.abc import Callable
 
-from fastapi import APIRouter, Request
+from fastapi import FastAPI, Request
 
 from maskedlark.errors import MaskedLarkError
-from maskedlark.web import problem
+from maskedlark.web import metrics, problem
 from maskedlark.web.errors import Draining, NotReady
 
+EVERY_S = 2.0
+"""From one look to the next, however often strangers ask."""
+STUCK_S = 10.0
+"""A look that has not ended by then is a fault of its own."""
 _log = logging.getLogger(__name__)
 
 
-def router(check: Callable[[], None]) -> APIRouter:
-    """Both endpoints. `check` raises an error of ours while the service cannot do its work; it may block."""
-    made = APIRouter()
+class Readiness:
+    """Whether a service can do its work. While one thread looks, others get what the look before found."""
 
-    @made.get("/health")
+    def __init__(self, check: Callable[[], None], now: Callable[[], float] = time.monotonic) -> None:
+        self.checks, self._now = [check], now
+        self._looking, self._next, self._begun = threading.Lock(), -math.inf, math.inf
+        self._fault: Exception | None = NotReady("this service has only just begun; ask again later")
+
+    def check(self) -> None:
+        """Return if it can do its work now; raise why not."""
+        if self._now() >= self._next and self._looking.acquire(blocking=False):
+            self._begun = self._now()
+            try:
+                for check in self.checks:
+                    check()
+                self._fault = None
+            except (MaskedLarkError, OSError) as error:
+                # Details for the operator alone, such as paths, are in the log.
+                _log.error("not ready: %s: %s", type(error).__name__, error)
+                self._fault = error
+            except Exception as error:  # noqa: BLE001 - a mistake of ours, raised to whoever asks
+                self._fault = error
+            self._next = self._now() + EVERY_S
+            self._looking.release()
+        elif self._looking.locked() and self._now() - self._begun > STUCK_S:
+            raise NotReady(
+                "this service has been looking for long whether it can work: its disk or database hangs"
+            )
+        if (fault := self._fault) is not None:
+            raise copy.copy(fault)  # Threads that raise the same one would write into each other's traceback.
+
+
+def install(app: FastAPI, check: Callable[[], None]) -> None:
+    """Both endpoints and the metric. `check` raises an error while the service cannot work; it may block."""
+    readiness = app.state.readiness = Readiness(check)
+    metrics.ready(readiness.check, app.state.metrics)
+
+    @app.get("/health")
     async def health() -> dict[str, str]:
         """Whether the process answers. Looks at nothing else: a restart would not bring a database back."""
         return {"status": "ok"}
 
-    @made.get("/ready")
+    @app.get("/ready")
     def ready(request: Request) -> dict[str, str]:
         """Whether requests should be sent here now."""
         if request.app.state.draining:
             raise Draining("this service is about to stop; ask again later")
         try:
-            check()
+            readiness.check()
         except (MaskedLarkError, OSError) as error:
             if isinstance(error, MaskedLarkError) and problem.of(error).status == 503:
                 raise
-            # Every fault is a 503 here. Details for the operator alone, such as paths, are in the log.
-            _log.error("not ready: %s: %s", type(error).__name__, error)
             raise NotReady(f"this service cannot do its work now: {type(error).__name__}") from error
         return {"status": "ready"}
-
-    return made

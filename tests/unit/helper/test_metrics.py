@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from maskedlark.errors import MaskedLarkError
+from maskedlark.web import health
 from maskedlark.wire import datasets
 from maskedlark.wire.datasets import CHUNK_TYPE, JSON_TYPE
 from tests.unit.helper.world import begin, opened, question, world

@@ -15,6 +15,7 @@ from sqlalchemy import (
     MetaData,
     String,
     Table,
+    event,
     func,
     insert,
     select,
@@ -32,7 +33,7 @@ from maskedlark.storage.errors import (
     UnsupportedDatabase,
     UnusedDatabase,
 )
-from maskedlark.storage.schema import prepare
+from maskedlark.storage.schema import check, prepare
 from tests.unit.adserver.stored import clock
 
 ROOT = Path(__file__).parents[3]
@@ -283,7 +284,7 @@ def test_tables_of_another_version_are_refused(things):
 PREPARE = """
 import sys
 from maskedlark.storage.engine import open_database
-from maskedlark.storage.schema import prepare
+from maskedlark.storage.schema import check, prepare
 from tests.unit.storage.test_engine import TABLES
 database = open_database(sys.argv[1])
 print("ready", flush=True)
@@ -313,3 +314,26 @@ def test_processes_that_start_at_once_all_find_the_tables(database_url):
     for each in started:
         _, said = each.communicate(timeout=60)
         assert each.returncode == 0, said
+
+
+def test_a_check_writes_durably_and_leaves_nothing(things):
+    before = found_versions(things)
+    check(things)
+    check(things)
+    assert found_versions(things) == before
+
+
+def found_versions(database):
+    with database.read() as connection:
+        return sorted(map(tuple, connection.execute(text("SELECT name, version FROM maskedlark_schema"))))
+
+
+def test_a_database_that_only_reads_does_not_pass_a_check(sqlite_url):
+    database = open_database(sqlite_url)
+    prepare(database, "things", 1, TABLES)
+    database.engine.dispose()
+    event.listen(database.engine, "connect", lambda made, _: made.execute("PRAGMA query_only = ON"))
+    database.check()
+    with pytest.raises(StorageUnavailable):
+        check(database)
+    database.close()

@@ -29,8 +29,8 @@ def app() -> FastAPI:
     made, leave = FastAPI(), threading.Event()
     begun: list[bool] = []
     error_responses.install(made)
-    made.include_router(health.router(lambda: None))
     made.state.metrics = CollectorRegistry()
+    health.install(made, lambda: None)
     Counter("served", "For the test to find.", registry=made.state.metrics)
 
     @made.get("/pid")

@@ -4,8 +4,8 @@ import ssl
 
 import pytest
 
-from maskedlark.web.certificate import context
-from maskedlark.web.errors import BadCertificate
+from maskedlark.web.certificate import Certificate, context
+from maskedlark.web.errors import BadCertificate, CertificateExpired
 from tests.unit.web import pem
 
 
@@ -51,3 +51,27 @@ def test_the_key_of_another_certificate_is_refused(pair, tmp_path):
 def test_a_key_with_a_password_is_refused_and_nobody_is_asked_for_it(tmp_path):
     with pytest.raises(BadCertificate, match="without password"):
         context(*pem.make(tmp_path, password=b"secret"))
+
+
+def test_files_are_read_again_only_when_they_have_changed_and_are_a_pair(pair, tmp_path, caplog):
+    made, other = Certificate(*pair), pem.make(tmp_path, "other", ends_in_s=1000)
+    first = made.context
+    made.renew()
+    assert made.context is first
+    assert 86_000 < made.left_s() <= 86_400
+    for spoil in (pair.key.unlink, lambda: pair.key.write_bytes(other.key.read_bytes())):
+        spoil()
+        caplog.clear()
+        made.renew()
+        assert made.context is first
+        assert "the certificate stays as it was: " in caplog.text
+    pair.certificate.write_bytes(other.certificate.read_bytes())
+    made.renew()
+    assert made.context is not first
+    assert 900 < made.left_s() <= 1000
+    made.check()
+
+
+def test_a_certificate_that_has_ended_is_said(tmp_path):
+    with pytest.raises(CertificateExpired, match="renew its files"):
+        Certificate(*pem.make(tmp_path, ends_in_s=-1)).check()

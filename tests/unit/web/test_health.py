@@ -1,10 +1,14 @@
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import httpx
 import pytest
 from fastapi import FastAPI
+from prometheus_client import CollectorRegistry
 
 from maskedlark.storage.errors import StorageUnavailable
 from maskedlark.web import error_responses, health
-from maskedlark.web.errors import CorruptCache
+from maskedlark.web.errors import CorruptCache, NotReady
 from tests.unit.web.service import AppTransport
 
 
@@ -21,7 +25,8 @@ def http(wrong):
 
     app = FastAPI()
     error_responses.install(app)
-    app.include_router(health.router(check))
+    app.state.metrics = CollectorRegistry()
+    health.install(app, check)
     with httpx.Client(transport=AppTransport(app), base_url="http://app.test") as made:
         yield made
 
@@ -62,3 +67,52 @@ def test_what_only_the_operator_should_read_is_in_the_log(http, wrong, error, ca
 def test_a_mistake_of_ours_is_a_mistake_here_too(http, wrong):
     wrong.append(RuntimeError("no"))
     assert http.get("/ready").status_code == 500
+
+
+def test_it_looks_at_most_every_few_seconds_however_often_it_is_asked():
+    now, looks = [100.0], []
+    readiness = health.Readiness(lambda: looks.append(now[0]), lambda: now[0])
+    for _ in range(1000):
+        readiness.check()
+    assert looks == [100.0]
+    now[0] += health.EVERY_S
+    readiness.check()
+    assert looks == [100.0, 100.0 + health.EVERY_S]
+
+
+def test_while_one_thread_looks_others_get_what_was_found_before():
+    now, looking, leave = [0.0], threading.Event(), threading.Event()
+    readiness = health.Readiness(lambda: None, lambda: now[0])
+    readiness.check()
+
+    def slow():
+        looking.set()
+        assert leave.wait(60)
+        raise StorageUnavailable("away")
+
+    readiness.checks.append(slow)
+    now[0] += health.EVERY_S
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(readiness.check)
+        assert looking.wait(60)
+        readiness.check()
+        now[0] += health.STUCK_S + 1
+        with pytest.raises(NotReady, match="hangs"):
+            readiness.check()
+        leave.set()
+        assert isinstance(first.exception(60), StorageUnavailable)
+    for _ in range(2):
+        with pytest.raises(StorageUnavailable, match="away"):
+            readiness.check()
+
+
+def test_a_service_is_not_ready_before_its_first_look_has_ended():
+    readiness = health.Readiness(lambda: None)
+    readiness.checks.insert(0, lambda: caught(NotReady, readiness))
+    readiness.check()
+
+
+def caught(error, readiness):
+    """In a thread of its own, as another request is."""
+    with ThreadPoolExecutor(1) as pool:
+        assert isinstance(pool.submit(readiness.check).exception(60), error)

@@ -35,7 +35,7 @@ def app():
         return name
 
     made.include_router(router, prefix="/v2")
-    made.include_router(health.router(lambda: None))
+    health.install(made, lambda: None)
     return made
 
 
