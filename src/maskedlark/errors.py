@@ -39,7 +39,7 @@
     RequestRefused: BadRequestSignature, NotForUs, StaleRequest, UnsignedRequest, WrongDigest
     BadRequestSignature: UndeclaredKey
     ServiceAway: DiskShareUsed, NotReady, TooManyReports, TooManyUploads
-    NotReady: Draining
+    NotReady: CertificateExpired, Draining
     StorageUnavailable: DiskFull
     UnsupportedDatabase: AnchorInLedger
     UploadRefused: Conflict, UndeclaredReport, WrongHour, WrongOrigin

@@ -1,13 +1,64 @@
 """TLS: the certificate of a service, and connections before their handshake is done. Run by services."""
 
 import asyncio
+import logging
 import math
 import ssl
+import time
 from asyncio.sslproto import SSLProtocol
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
+from cryptography import x509
+
 from maskedlark.web.connections import READ_WITHIN_S, Awaited, Connection, ConnectionLimiter
-from maskedlark.web.errors import BadCertificate
+from maskedlark.web.errors import BadCertificate, CertificateExpired
+
+_log = logging.getLogger(__name__)
+
+
+class Certificate:
+    """A service's certificate. New connections get the one that is in its files now."""
+
+    def __init__(self, *files: Path) -> None:
+        self._files, self._seen = files, _seen(files)
+        self.context, self._end = context(*files), _end(files[0])
+
+    def renew(self) -> None:
+        """Read the files again if they have changed. A pair that is only half written changes nothing."""
+        if (seen := _seen(self._files)) != self._seen:
+            try:
+                self.context, self._end = context(*self._files), _end(self._files[0])
+            except (BadCertificate, OSError) as error:
+                _log.error("the certificate stays as it was: %s", error)
+                return
+            self._seen = seen
+            _log.info("the certificate was renewed")
+
+    def left_s(self) -> float:
+        """Seconds until it ends."""
+        return self._end - time.time()
+
+    def check(self) -> None:
+        """Return if it has not ended."""
+        if self.left_s() <= 0:
+            raise CertificateExpired("the certificate of this service has expired: renew its files")
+
+
+def _seen(files: Iterable[Path]) -> list[bytes]:
+    with suppress(OSError):  # Of files that cannot be read `context` says why.
+        return [path.read_bytes() for path in files]
+    return []
+
+
+def _end(certificate: Path) -> float:
+    """When the first of a chain ends."""
+    try:
+        chain = x509.load_pem_x509_certificates(certificate.read_bytes())
+    except (OSError, ValueError):
+        raise BadCertificate(f"{certificate} is no chain of certificates in PEM") from None
+    return min(each.not_valid_after_utc.timestamp() for each in chain)
 
 
 def context(certificate: Path, key: Path) -> ssl.SSLContext:

@@ -175,6 +175,10 @@ class Draining(NotReady):
     """The service is about to stop. What is under way is answered; what is new goes elsewhere, or later."""
 
 
+class CertificateExpired(NotReady):
+    """The service's certificate has ended: clients do not trust it, until its operator renews it."""
+
+
 class StrangeAnswer(MaskedLarkError):
     """An answer that is not what this service says."""
 

@@ -208,3 +208,9 @@ def disk(folder: Path, registry: CollectorRegistry) -> None:
     """Show how much disk space is left where a service writes."""
     room = "Room that is left where the service keeps its data."
     LazyGauge("maskedlark_disk_free_bytes", room, (), lambda: {(): shutil.disk_usage(folder).free}, registry)
+
+
+def certificate(left_s: Callable[[], float], registry: CollectorRegistry) -> None:
+    """Show how long a service's certificate lasts."""
+    until = "Until the certificate ends: renew it before that."
+    LazyGauge("maskedlark_certificate_end_seconds", until, (), lambda: {(): left_s()}, registry)

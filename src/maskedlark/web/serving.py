@@ -21,8 +21,8 @@ from fastapi import FastAPI
 from prometheus_client import start_http_server
 from uvicorn.protocols.http.flow_control import CLOSE_HEADER
 
-from maskedlark.web import certificate
-from maskedlark.web.certificate import Handshake
+from maskedlark.web import metrics
+from maskedlark.web.certificate import Certificate, Handshake
 from maskedlark.web.config import Serving
 from maskedlark.web.connections import Connection, ConnectionLimiter
 from maskedlark.web.errors import CannotListen
@@ -38,6 +38,8 @@ ACCEPTED_AT_ONCE = 64
 """Between two turns of the loop, which reads from those before; those that are cut free their files then."""
 LET_IN_TURNS = 2
 """Turns of the loop: more than asyncio takes from accepting a connection to creating its protocol."""
+RENEW_TICKS = 600
+"""Tenths of a second until the files of the certificate are looked at again."""
 ENDS_WITHIN_S = 5.0
 """After `stop_within_s`, for what the caller closes."""
 
@@ -97,7 +99,9 @@ class _Server(uvicorn.Server):
         self._limiter = ConnectionLimiter(_places(settings.max_connections), settings.idle_s)
         self._secured = None
         if settings.certificate is not None and settings.certificate_key is not None:
-            self._secured = certificate.context(settings.certificate, settings.certificate_key)
+            self._certificate = Certificate(settings.certificate, settings.certificate_key)
+            app.state.readiness.checks.append(self._certificate.check)
+            metrics.certificate(self._certificate.left_s, app.state.metrics)
         self._metrics = _show_metrics(app, settings)
         self._stop_at = math.inf
 
@@ -112,11 +116,11 @@ class _Server(uvicorn.Server):
             each.listen(BACKLOG)  # It has set that to the same number.
             if self._inherited is None:
                 print(f"listening on {address(each, self._settings)}", flush=True)
-        metrics = None if self._metrics is None else f"http://{_name(self._metrics)}"
+        shown = None if self._metrics is None else f"http://{_name(self._metrics)}"
         if self._inherited is not None:
-            self._inherited.announce(metrics)
-        elif metrics is not None:
-            print(f"metrics on {metrics}", flush=True)
+            self._inherited.announce(shown)
+        elif shown is not None:
+            print(f"metrics on {shown}", flush=True)
 
     def handle_exit(self, sig: int, _frame: FrameType | None) -> None:
         """First signal: drain. Second: end at once, as in a power cut; nothing durable is lost."""
@@ -148,9 +152,9 @@ class _Server(uvicorn.Server):
 
     def _connection(self) -> asyncio.BaseProtocol:
         made = Connection(self.config, self.server_state, self.lifespan.state, self._limiter)
-        if self._secured is None:
+        if self._certificate is None:
             return made
-        return Handshake(made, self._secured, self._limiter, self._settings.idle_s)
+        return Handshake(made, self._certificate.context, self._limiter, self._settings.idle_s)
 
     def _end_anyway(self) -> None:
         """Exit as in a power cut: a computing thread cannot be stopped, and Python would wait for it."""

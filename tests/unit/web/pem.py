@@ -23,7 +23,7 @@ class Pem(NamedTuple):
     key: Path
 
 
-def make(folder: Path, name: str = "tls", password: bytes | None = None) -> Pem:
+def make(folder: Path, name: str = "tls", password: bytes | None = None, ends_in_s: int = 86_400) -> Pem:
     """A new pair."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
@@ -32,7 +32,7 @@ def make(folder: Path, name: str = "tls", password: bytes | None = None) -> Pem:
     certificate = (
         x509.CertificateBuilder(subject, subject, key.public_key(), x509.random_serial_number())
         .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(seconds=ends_in_s))
         .add_extension(names, critical=False)
         .sign(key, hashes.SHA256())
     )

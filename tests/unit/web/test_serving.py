@@ -348,3 +348,81 @@ def test_too_few_files_lower_the_number_of_connections():
         code, said = made.end()
     assert code == 0
     assert f"only {few} files may be open: max_connections is 7, not 1024" in said
+
+
+def parts_of(pair):
+    return {"certificate": str(pair.certificate), "certificate_key": str(pair.key)}
+
+
+def is_answered(made, trusting):
+    with contextlib.suppress(ssl.SSLError, ConnectionError):
+        return ok(made.ask("/health", trusting))
+    return False
+
+
+def until(is_so):
+    end = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_a_renewed_certificate_is_used_and_no_request_is_cut(tmp_path):
+    pair = pem.make(tmp_path)
+    old = ssl.create_default_context(cafile=pair.certificate)
+    with served(parts_of(pair)) as made, made.connect(old) as asked, made.connect(old) as held:
+        asked.sendall(request("/length", "content-length: 9\r\n", "POST") + b"123")
+        held.sendall(request("/held"))
+        other = pem.make(tmp_path, "other")
+        pair.certificate.write_bytes(
+            other.certificate.read_bytes()
+        )  # Half of it: the key is still the old one.
+        made.signal(signal.SIGHUP)
+        for _ in range(10):
+            assert is_answered(made, old)
+            time.sleep(0.05)
+        pair.key.write_bytes(other.key.read_bytes())
+        made.signal(signal.SIGHUP)
+        new = ssl.create_default_context(cafile=other.certificate)
+        until(lambda: is_answered(made, new))
+        assert not is_answered(made, old)
+        asked.sendall(b"456789")
+        assert rest(asked).endswith(b"\r\n\r\n9")
+        made.ask("/leave", new)
+        assert rest(held).endswith(b"answered")
+        made.signal()
+        code, said = made.end()
+    assert code == 0
+    assert "the certificate stays as it was: " in said
+
+
+def test_an_expired_certificate_is_not_ready(tmp_path):
+    pair = pem.make(tmp_path, ends_in_s=-60)
+    careless = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    careless.check_hostname, careless.verify_mode = False, ssl.CERT_NONE
+    with served(parts_of(pair) | {"metrics_port": 0}) as made:
+        answer = made.ask("/ready", careless)
+        assert answer.startswith(b"HTTP/1.1 503 ")
+        assert b"/problems/certificate-expired" in answer
+        with socket.create_connection((HOST, int(made.lines().rpartition(":")[2])), timeout=30) as connection:
+            connection.sendall(request("/metrics"))
+            page = rest(connection)
+        assert b"maskedlark_certificate_end_seconds -6" in page
+        assert b"maskedlark_ready 0.0" in page
+        other = pem.make(tmp_path, "other")
+        for now, then in zip(pair, other, strict=True):
+            now.write_bytes(then.read_bytes())
+        made.signal(signal.SIGHUP)
+        until(lambda: ok(made.ask("/ready", careless)))
+
+
+def test_a_hangup_ends_nothing():
+    with served({}) as made, made.connect() as asked:
+        asked.sendall(request("/length", "content-length: 9\r\n", "POST") + b"123")
+        for _ in range(5):
+            made.signal(signal.SIGHUP)
+            assert ok(made.ask("/health"))
+        asked.sendall(b"456789")
+        assert rest(asked).endswith(b"\r\n\r\n9")
+        made.signal()
+        assert made.end() == (0, "")
