@@ -39,7 +39,12 @@ def create_app(
 
     app = FastAPI(title="Masked LARk ad server", docs_url=None, redoc_url=None, lifespan=lifespan)
     rates = UploadLimits(limits, reports)
+
+    def set_limits(now: Limits) -> None:
+        handler.limits = rates.limits = now
+
     memory = BodyMemory(limits.uploads * limits.body_bytes)
+    app.state.set_limits = set_limits
     error_responses.install(app)
     registry = metrics.install(app, "adserver")
     counts = UploadCounts(registry)
@@ -49,10 +54,10 @@ def create_app(
     async def upload(request: Request) -> Response:
         """Take a batch of reports: one answer for each, in order, when what was taken is durable."""
         await rates.check_disk()
-        announced = min(int(request.headers.get("content-length", 0)), limits.body_bytes)
+        announced = min(int(request.headers.get("content-length", 0)), handler.limits.body_bytes)
         host = request.client and request.client.host
         with rates.upload(host, announced) as taken, memory.reserve() as reservation:
-            batch = await read_upload(request, limits, reservation)
+            batch = await read_upload(request, handler.limits, reservation)
             taken["bytes"] = len(batch)
             # In a thread: checks and disk writes would hold up every other upload.
             given = await run_in_threadpool(handler.accept, batch)

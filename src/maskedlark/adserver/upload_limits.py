@@ -30,7 +30,7 @@ class UploadLimits:
     """
 
     def __init__(self, limits: Limits, reports: Reports, now: Callable[[], float] = time.monotonic) -> None:
-        self._limits, self._reports, self._now = limits, reports, now
+        self.limits, self._reports, self._now = limits, reports, now
         self._paid_until = 0.0
         self._by_source: dict[bytes, float] = {}
         self._look_at, self._is_full = -math.inf, False
@@ -40,14 +40,14 @@ class UploadLimits:
         if self._now() >= self._look_at:
             self._look_at = self._now() + LOOK_S
             disk = await run_in_threadpool(self._reports.disk)
-            self._is_full = disk is not None and disk[0] > self._limits.disk_share * disk[1]
+            self._is_full = disk is not None and disk[0] > self.limits.disk_share * disk[1]
         if self._is_full:
             raise DiskShareUsed("reports use their share of the disk; try again later")
 
     @contextmanager
     def upload(self, host: str | None, announced: int) -> Iterator[Counter[str]]:
         """An upload that announces so many bytes; the block counts its `bytes` and `reports`."""
-        limits, source, taken = self._limits, source_of(host), Counter[str]()
+        limits, source, taken = self.limits, source_of(host), Counter[str]()
         ahead = max(self._paid_until, self._charge(source, 0.0)) - self._now() - limits.burst_s
         if ahead > 0:
             raise TooManyReports("more reports came than are taken at a time; try again later", ahead)

@@ -123,13 +123,13 @@ class UploadHandler:
     def __init__(
         self, origin: str, reports: Reports, clock: Clock, documents: Documents, limits: Limits
     ) -> None:
-        self._clock, self._limits = clock, limits
+        self._clock, self.limits = clock, limits
         self.layouts = ReportLayouts(origin, documents, limits.report_bytes)
         self._commits = GroupCommit(reports, limits.reports, limits.body_bytes)
 
     def accept(self, body: bytes) -> list[Answer]:
         """Answers in the reports' order; what is stored is durable. A bad report does not affect others."""
-        framed = uploads.decode_batch(body, self._limits.reports, report.MAX_BYTES)
+        framed = uploads.decode_batch(body, self.limits.reports, report.MAX_BYTES)
         checked = list(self._check(framed))
         arrivals = [each for each in checked if isinstance(each, Arrival)]
         stored = iter(self._commits.store(arrivals) if arrivals else [])
@@ -139,7 +139,7 @@ class UploadHandler:
     def _check(self, framed: Sequence[bytes]) -> Iterator[Arrival | Answer]:
         """Every report as it is to be stored, or why it is not."""
         hour = hour_of(self._clock.now())
-        hours = range(hour - self._limits.hours_behind, hour + self._limits.hours_ahead + 1)
+        hours = range(hour - self.limits.hours_behind, hour + self.limits.hours_ahead + 1)
         for data in framed:
             try:
                 yield self._judge(data, hours)
@@ -147,8 +147,8 @@ class UploadHandler:
                 yield _refusal(type(error))
 
     def _judge(self, data: bytes, hours: range) -> Arrival | Answer:
-        if len(data) > self._limits.report_bytes:
-            raise WrongLength(f"a report of more than {self._limits.report_bytes} bytes")
+        if len(data) > self.limits.report_bytes:
+            raise WrongLength(f"a report of more than {self.limits.report_bytes} bytes")
         layout = self.layouts.find(data)
         head = layout.head(data) if layout else report.decode_head(data)
         if head.hour not in hours:

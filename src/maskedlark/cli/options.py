@@ -2,14 +2,15 @@
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeVar
 
 import typer
 from typer import Argument, Option
 
+from maskedlark.cli import signals
 from maskedlark.cli.error_handling import command, report_errors
 from maskedlark.compute import child_process
 from maskedlark.web import logs
@@ -53,6 +54,9 @@ class ServedConfig(Protocol):
     def database_url(self) -> str:
         """Where it keeps what it knows."""
 
+    def __iter__(self) -> Generator[tuple[str, Any], None, None]:
+        """Names and values, as of every model."""
+
 
 Settings = TypeVar("Settings", bound=ServedConfig)
 Run = Callable[[Settings, Listen], None]
@@ -82,6 +86,7 @@ def serve_command(
                 ),
             ] = False,
         ) -> None:
+            signals.before_serving()
             # First of all: the logs of every service, and files that only their owner can read.
             service = app.info.name or party
             logs.configure(service, log_level)
@@ -89,15 +94,16 @@ def serve_command(
             if stop_with_input:
                 child_process.stop_with_input()
             changed = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
-            from maskedlark.web import processes, serving  # noqa: PLC0415 - only `serve` needs a server
+            from maskedlark.web import processes, reloading, serving  # noqa: PLC0415 - only `serve` needs a server
 
             settings = read(config)
+            reload = partial(reloading.reload, partial(read, config), dict(settings))
             place = settings.serving.model_copy(update=changed)
             processes.refuse_file(place, settings.database_url)
             if place.processes == 1:
-                run(settings, lambda made: serving.serve(made, place))
+                run(settings, partial(serving.serve, settings=place, reload=reload))
                 return
-            child = partial(_child, service, log_level, run, settings, place)
+            child = partial(_child, service, log_level, run, settings, place, reload)
             raise typer.Exit(processes.supervise(place, child))
 
         serve.__doc__ = run.__doc__
@@ -113,13 +119,17 @@ def _child(
     run: Run[Settings],
     settings: Settings,
     place: Serving,
+    reload: Callable[["FastAPI"], None],
     inherited: "Inherited",
 ) -> None:
     """One of several processes. It fails as a command does."""
     from maskedlark.web import serving  # noqa: PLC0415
 
+    signals.before_serving()
     logs.configure(service, log_level)
     try:
-        report_errors(run)(settings, partial(serving.serve, settings=place, inherited=inherited))
+        report_errors(run)(
+            settings, partial(serving.serve, settings=place, inherited=inherited, reload=reload)
+        )
     except typer.Exit as end:
         sys.exit(end.exit_code)

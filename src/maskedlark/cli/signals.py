@@ -5,6 +5,7 @@ or else the services would outlive the command. The exit code names the signal.
 """
 
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -33,6 +34,13 @@ def as_interrupts() -> Iterator[None]:
     finally:
         for each, handler in before.items():
             signal.signal(each, handler)
+
+
+def before_serving() -> None:
+    """A signal to stop ends a service that starts at once, and is no failure; SIGHUP has no meaning yet."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: sys.exit(0))
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
 def _raise(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001

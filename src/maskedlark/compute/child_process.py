@@ -12,8 +12,9 @@ from contextlib import suppress
 
 def follow_parent() -> None:
     """End with the parent: a killed one leaves no worker behind, which might hold keys. Run by a worker."""
-    # Ctrl-C reaches the whole group. The parent first finishes its requests, then ends its workers.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # These reach the whole group. The parent first finishes its requests, then ends its workers.
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     assert parent is not None, "a worker was started by somebody"
 

@@ -25,14 +25,13 @@ class RequestAdmission:
     """Admits signed requests. Run by a helper."""
 
     def __init__(self, verifier: RequestVerifier, limits: Limits) -> None:
-        self._verifier = verifier
+        self._verifier, self.limits = verifier, limits
         self._memory = BodyMemory(
             limits.bodies * max(limits.chunk_bytes, limits.freeze_bytes, limits.step_bytes)
         )
         self._share = max(1, limits.bodies // 2)
         self._held: Counter[str] = Counter()
         self._verifying = ThreadPoolExecutor(VERIFYING, "verifying")
-        self._within_s = limits.body_within_s
 
     async def caller(self, request: Request) -> str:
         """The origin of a request without a body."""
@@ -54,7 +53,7 @@ class RequestAdmission:
             raise WrongContentType(f"send this as {media_type}")
         # Only signed callers get memory: a stranger cannot use it up.
         with self._place_of(admitted.origin), self._memory.reserve() as reservation:
-            data = await body.read(request, max_bytes, self._within_s, reservation)
+            data = await body.read(request, max_bytes, self.limits.body_within_s, reservation)
             if len(data) <= HASHED_HERE:
                 admitted.check(data)
             else:

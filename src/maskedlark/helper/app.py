@@ -91,6 +91,7 @@ def create_app(service: Service, forget_every_s: float = FORGET_EVERY_S) -> Fast
     counts = HelperCounts(service, metrics.install(app, "helper"))
     # Two kinds of threads: the loop and short work never wait for them, nor queries for datasets.
     admission = RequestAdmission(service.request_verifier(), service.config.limits)
+    app.state.set_limits = partial(setattr, admission, "limits")
     ingesting = SignedWork(admission, FairScheduler(2 * service.engine.workers, "ingesting"))
     answering = SignedWork(admission, FairScheduler(service.engine.workers, "answering"))
     app.include_router(health.router(service.check))
@@ -136,7 +137,7 @@ def _add_public(app: FastAPI, service: Service) -> None:
 
 def _add_datasets(app: FastAPI, service: Service, signed: SignedWork, counts: HelperCounts) -> None:
     """Sending a dataset: open, chunks, freeze; or abort."""
-    datasets, limits, path = service.datasets, service.config.limits, API + "/datasets/{name}"
+    datasets, admission, path = service.datasets, signed.admission, API + "/datasets/{name}"
 
     @app.post(path, openapi_extra=error_responses.taking(JSON_TYPE))
     async def begin(name: Name, request: Request) -> Response:
@@ -161,7 +162,7 @@ def _add_datasets(app: FastAPI, service: Service, signed: SignedWork, counts: He
             chunk = partial(datasets.add, origin, name, number, body, bytes.fromhex(attempt))
             return counts.ingested(chunk).encode()
 
-        return await signed.run_with_body(request, CHUNK_TYPE, limits.chunk_bytes, ingested)
+        return await signed.run_with_body(request, CHUNK_TYPE, admission.limits.chunk_bytes, ingested)
 
     @app.get(path + "/chunks/{number}")
     async def answered(name: Name, number: Number, request: Request) -> Response:
@@ -175,7 +176,7 @@ def _add_datasets(app: FastAPI, service: Service, signed: SignedWork, counts: He
         def frozen(origin: str, body: bytes) -> bytes:
             return datasets.freeze(origin, name, FreezeRequest.decode(body), bytes.fromhex(attempt)).encode()
 
-        return await signed.run_with_body(request, FREEZE_TYPE, limits.freeze_bytes, frozen)
+        return await signed.run_with_body(request, FREEZE_TYPE, admission.limits.freeze_bytes, frozen)
 
     @app.delete(path, status_code=204)
     async def abort(name: Name, attempt: Attempt, request: Request) -> Response:
@@ -244,7 +245,7 @@ def _add_queries(app: FastAPI, service: Service, signed: SignedWork, counts: Hel
 
 def _add_training(app: FastAPI, service: Service, signed: SignedWork) -> None:
     """Training: what it first needs from a dataset, then sessions and their steps."""
-    releases, limits = service.releases, service.config.limits
+    releases, limited = service.releases, signed.admission
 
     @app.get(API + "/records/{dataset}")
     async def records(dataset: Digest, request: Request) -> Response:
@@ -279,7 +280,7 @@ def _add_training(app: FastAPI, service: Service, signed: SignedWork) -> None:
         def answered(origin: str, body: bytes) -> bytes:
             return field.to_bytes(releases.step(origin, bytes.fromhex(session), step, body, chosen))
 
-        return await signed.run_with_body(request, STEP_TYPE, limits.step_bytes, answered, STEP_TYPE)
+        return await signed.run_with_body(request, STEP_TYPE, limited.limits.step_bytes, answered, STEP_TYPE)
 
     @app.post(API + "/sessions/{session}/close")
     async def close(session: Session, request: Request) -> Response:

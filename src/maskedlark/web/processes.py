@@ -80,6 +80,7 @@ class _Parent:
         """Start all, keep all running, and stop all."""
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._signalled)
+        signal.signal(signal.SIGHUP, self._pass_on)
         where = address(self._listening, self._settings)
         # The first alone: it makes missing tables, and what it cannot begin with is said once.
         metrics = self._begin(range(1)) + self._begin(range(1, self._settings.processes))
@@ -141,6 +142,12 @@ class _Parent:
         if self._is_stopping:
             os._exit(128 + number)
         self._stop()
+
+    def _pass_on(self, number: int, _frame: FrameType | None) -> None:
+        """To children that have said that they serve: the others have yet to read what it is about."""
+        for child in self._children.values():
+            if child.ready.poll() and child.process.is_alive():
+                os.kill(child.process.pid or 0, number)
 
     def _should_stop(self) -> bool:
         return self._is_stopping

@@ -8,11 +8,12 @@ import os
 import resource
 import signal
 import socket
-import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import Connection as Pipe
 from types import FrameType
 
@@ -62,22 +63,27 @@ class Inherited:
             self.ready.send(metrics)
 
 
-def serve(app: FastAPI, settings: Serving, inherited: Inherited | None = None) -> None:
-    """Serve until SIGINT or SIGTERM; requests under way are answered. Run by every service, last."""
+def serve(
+    app: FastAPI,
+    settings: Serving,
+    inherited: Inherited | None = None,
+    reload: Callable[[FastAPI], None] = lambda _: None,
+) -> None:
+    """Serve until SIGINT or SIGTERM; requests under way are answered. SIGHUP calls `reload`."""
     if inherited and settings.metrics_port:
         settings = settings.model_copy(update={"metrics_port": settings.metrics_port + inherited.place})
     with inherited.listening if inherited else listen(settings.host, settings.port) as listening:
-        server = _Server(app, settings, inherited)
-        # A signal to stop before it has started ends it at once, and is no failure.
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda *_: sys.exit(0))
+        server = _Server(app, settings, inherited, partial(reload, app))
+        signal.signal(signal.SIGHUP, server.handle_hangup)
         server.run(sockets=[listening])
 
 
 class _Server(uvicorn.Server):
     """Prints its address once it listens: whoever started it reads the port there."""
 
-    def __init__(self, app: FastAPI, settings: Serving, inherited: Inherited | None) -> None:
+    def __init__(
+        self, app: FastAPI, settings: Serving, inherited: Inherited | None, reload: Callable[[], None]
+    ) -> None:
         config = uvicorn.Config(
             app,
             log_level="warning",
@@ -97,7 +103,8 @@ class _Server(uvicorn.Server):
         self._state = app.state
         self._settings, self._inherited = settings, inherited
         self._limiter = ConnectionLimiter(_places(settings.max_connections), settings.idle_s)
-        self._secured = None
+        self._reload, self._hung_up = reload, False
+        self._certificate = None
         if settings.certificate is not None and settings.certificate_key is not None:
             self._certificate = Certificate(settings.certificate, settings.certificate_key)
             app.state.readiness.checks.append(self._certificate.check)
@@ -133,8 +140,17 @@ class _Server(uvicorn.Server):
         self.server_state.default_headers = [*self.server_state.default_headers, CLOSE_HEADER]
         threading.Thread(target=self._end_anyway, name="ending", daemon=True).start()
 
+    def handle_hangup(self, _sig: int, _frame: FrameType | None) -> None:
+        """Read again, soon, what can change."""
+        self._hung_up = True
+
     async def on_tick(self, counter: int) -> bool:
         """Ten times a second: whether to stop."""
+        if self._certificate is not None and (self._hung_up or counter % RENEW_TICKS == 0):
+            self._certificate.renew()
+        if self._hung_up:
+            self._hung_up = False
+            self._reload()
         if counter % 10 == 0:
             self._limiter.sweep()
         self.should_exit = time.monotonic() >= self._stop_at

@@ -1,4 +1,5 @@
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,8 +16,11 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, str]]]:
     monkeypatch.setattr(logs, "configure", lambda *given: found.append(given))
     mask = os.umask(0o077)
     os.umask(mask)
+    handlers = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     yield found
     os.umask(mask)
+    for each, handler in handlers.items():
+        signal.signal(each, handler)
 
 
 @pytest.fixture

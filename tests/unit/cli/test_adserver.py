@@ -44,7 +44,9 @@ def one_line(done, word):
 def served(monkeypatch):
     """Where it would have listened."""
     found: list[tuple[str, int]] = []
-    monkeypatch.setattr(serving, "serve", lambda _, settings: found.append((settings.host, settings.port)))
+    monkeypatch.setattr(
+        serving, "serve", lambda _, settings, **_more: found.append((settings.host, settings.port))
+    )
     return found
 
 
@@ -81,7 +83,7 @@ def test_while_it_runs_old_reports_go(tmp_path, monkeypatch):
         Reports(database, FixedClock(now - days * DAY_S)).store(arrivals(30, bytes([days])))
     reports, gone = Reports(database, SystemClock()), threading.Event()
 
-    def serve(*_):
+    def serve(*_, **_more):
         while reports.count() > 30 and not gone.wait(0.05):
             pass
 

@@ -135,7 +135,9 @@ def test_serve_needs_no_identity(world, monkeypatch):
     world.run("rotate", *world.config, *world.identity)
     (world.folder / "identity.key").unlink()
     seen = []
-    monkeypatch.setattr(serving, "serve", lambda _, found: seen.append((found.host, found.port)))
+    monkeypatch.setattr(
+        serving, "serve", lambda _, settings, **_more: seen.append((settings.host, settings.port))
+    )
     world.run("serve", *world.config)
     world.run("serve", *world.config, "--host", "::1", "--port", "8001")
     world.toml.write_text(world.toml.read_text() + 'host = "0.0.0.0"\nport = 9\n')
@@ -145,7 +147,7 @@ def test_serve_needs_no_identity(world, monkeypatch):
 
 
 def test_what_keeps_a_helper_from_starting_is_one_line(world, monkeypatch):
-    monkeypatch.setattr(serving, "serve", lambda *_: pytest.fail("it must not start"))
+    monkeypatch.setattr(serving, "serve", lambda *_, **_more: pytest.fail("it must not start"))
     one_line(world.run("serve", *world.config, code=1), "maskedlark helper rotate")
     world.run("rotate", *world.config, *world.identity)
     world.keys.chmod(0o644)

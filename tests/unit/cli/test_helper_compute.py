@@ -35,7 +35,7 @@ def fill_in(world: World, compute: dict[str, str | int]) -> None:
 @pytest.fixture
 def refused(world, monkeypatch):
     """What `serve` says to the settings of `[compute]`."""
-    monkeypatch.setattr(serving, "serve", lambda *_: pytest.fail("it must not start"))
+    monkeypatch.setattr(serving, "serve", lambda *_, **_more: pytest.fail("it must not start"))
     world.run("rotate", *world.config, *world.identity)
 
     def serve(said: str, **compute: str | int) -> None:
@@ -127,7 +127,7 @@ def test_workers_of_another_version(refused, monkeypatch, tmp_path):
 def test_a_cluster_of_the_same_settings_is_served(world: World, cluster, monkeypatch):
     """Else the tests above would mean nothing."""
     seen: list[object] = []
-    monkeypatch.setattr(serving, "serve", lambda made, _: seen.append(made))
+    monkeypatch.setattr(serving, "serve", lambda made, **_: seen.append(made))
     world.run("rotate", *world.config, *world.identity)
     fill_in(world, on(cluster, monkeypatch))
     world.run("serve", *world.config)

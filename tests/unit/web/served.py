@@ -16,6 +16,7 @@ from typing import Any
 from fastapi import FastAPI, Request, Response
 from prometheus_client import CollectorRegistry, Counter
 
+from maskedlark.cli import signals
 from maskedlark.web import body, error_responses, health
 from maskedlark.web.errors import CannotServe
 from maskedlark.web.processes import supervise
@@ -138,6 +139,7 @@ def rest(connection: socket.socket) -> bytes:
 
 def child(settings: Serving, inherited: Inherited) -> None:
     """One of several processes."""
+    signals.before_serving()
     try:
         serve(app(), settings, inherited)
     except CannotServe as error:
@@ -145,6 +147,7 @@ def child(settings: Serving, inherited: Inherited) -> None:
 
 
 if __name__ == "__main__":
+    signals.before_serving()
     try:
         wanted = Serving.model_validate_json(sys.argv[1])
         if wanted.processes > 1:

@@ -4,6 +4,7 @@ import contextlib
 import os
 import signal
 import socket
+import ssl
 import threading
 import time
 from pathlib import Path
@@ -13,7 +14,8 @@ import pytest
 from maskedlark.web.errors import BadConfig
 from maskedlark.web.processes import refuse_file
 from maskedlark.web.serving import Serving
-from tests.unit.web.served import HOST, request, rest, served
+from tests.unit.web import pem
+from tests.unit.web.served import HOST, request, rest, served, whole
 
 PROCESSES = 3
 PATIENCE_S = 60
@@ -153,3 +155,32 @@ def test_a_file_is_no_database_for_several():
     refuse_file(Serving(processes=2), "postgresql://host/reports")
     with pytest.raises(BadConfig, match="processes = 2 needs a database server"):
         refuse_file(Serving(processes=2), "sqlite:///reports.sqlite")
+
+
+def test_a_hangup_is_passed_on_and_ends_nobody(tmp_path):
+    pair, other = pem.make(tmp_path), pem.make(tmp_path, "other")
+    settings = {
+        "certificate": str(pair.certificate),
+        "certificate_key": str(pair.key),
+        "processes": PROCESSES,
+    }
+    careless = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    careless.check_hostname, careless.verify_mode = False, ssl.CERT_NONE
+
+    def seen(made):
+        """Of each process, the certificate that it has shown."""
+        found: dict[bytes, bytes | None] = {}
+        while len(found) < PROCESSES:
+            with made.connect(careless) as connection:
+                connection.sendall(request("/pid"))
+                found[whole(connection).rpartition(b"\r\n\r\n")[2]] = connection.getpeercert(binary_form=True)
+        return found
+
+    with served(settings) as made:
+        before = seen(made)
+        for now, then in zip(pair, other, strict=True):
+            now.write_bytes(then.read_bytes())
+        made.signal(signal.SIGHUP)
+        renewed = ssl.PEM_cert_to_DER_cert(other.certificate.read_text())
+        wait_until(lambda: set(seen(made).values()) == {renewed})
+        assert seen(made).keys() == before.keys()
