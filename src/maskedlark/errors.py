@@ -4,9 +4,9 @@
         BadRequest, BadRun, BadSeed, BadSignature, BelowFloor, BodyCutOff, BodyTooLarge, BodyTooSlow,
         BrokenChain, Busy, CannotServe, ClockLeapt, CorruptCache, DamagedDataset, DatasetChanged,
         DatasetRefused, DecodeError, Expired, FieldOverflow, FolderInUse, HelperAway, HelpersDiffer,
-        InexactDevice, InvalidDocument, LedgerBehind, LimitReached, LockHeld, NeedsPandas, NoCheckSecret,
-        NoClone, NoReceiptKey, NoValidKey, NotDeclared, NotMersenne, NotOurs, NotThere, OtherFolder,
-        OtherRun, OtherSimulation, OutsidePolicy, ReceiptsMissing, Refused, ReleaseRefused,
+        InexactDevice, InvalidDocument, KeysBehind, LedgerBehind, LimitReached, LockHeld, NeedsPandas,
+        NoCheckSecret, NoClone, NoReceiptKey, NoValidKey, NotDeclared, NotMersenne, NotOurs, NotThere,
+        OtherFolder, OtherRun, OtherSimulation, OutsidePolicy, ReceiptsMissing, Refused, ReleaseRefused,
         RequestRefused, RunInUse, ServiceAway, StorageUnavailable, StrangeAnswer, UnknownRequest,
         UnknownSchema, UnreadableStorage, UnsupportedDatabase, UnusedDatabase, UploadRefused, WeakKey,
         WorkFailed, WorkersLost, WrongContentType

@@ -36,6 +36,7 @@ from maskedlark.wire.report import MAX_ORIGIN
 from maskedlark.wire.steps import MAX_TEXT, STEP_TYPE, decode_ranges
 
 FORGET_EVERY_S = 3600.0
+COMPARE_EVERY_S = 60.0
 MAX_DATASET_REQUEST = 1 << 12
 MAX_QUERY = messages.MAX_REQUEST
 MAX_SEED = 1 << 14
@@ -94,7 +95,7 @@ def create_app(service: Service, forget_every_s: float = FORGET_EVERY_S) -> Fast
     app.state.set_limits = partial(setattr, admission, "limits")
     ingesting = SignedWork(admission, FairScheduler(2 * service.engine.workers, "ingesting"))
     answering = SignedWork(admission, FairScheduler(service.engine.workers, "answering"))
-    app.include_router(health.router(service.check))
+    health.install(app, service.check)
     _add_public(app, service)
     _add_datasets(app, service, ingesting, counts)
     _add_checks(app, service, ingesting)
@@ -105,20 +106,22 @@ def create_app(service: Service, forget_every_s: float = FORGET_EVERY_S) -> Fast
 
 @asynccontextmanager
 async def _forgetting(service: Service, every_s: float) -> AsyncIterator[None]:
-    """While the app runs, regularly delete what has expired."""
+    """While the app runs, regularly delete what has expired, and compare keys."""
     async with asyncio.TaskGroup() as tasks:
-        forgetting = tasks.create_task(_forget(service, every_s))
+        works = ((service.forget, every_s), (service.compare_keys, COMPARE_EVERY_S))
+        running = [tasks.create_task(_repeat(*work)) for work in works]
         yield
-        forgetting.cancel()
+        for each in running:
+            each.cancel()
 
 
-async def _forget(service: Service, every_s: float) -> None:
+async def _repeat(work: Callable[[], None], every_s: float) -> None:
     while True:
         await asyncio.sleep(every_s)
         try:
-            await run_in_threadpool(service.forget)
-        except Exception as error:  # noqa: BLE001 - the next hour must come, whatever happened
-            _log.error("what is past its time could not be deleted: %s", type(error).__name__)
+            await run_in_threadpool(work)
+        except Exception as error:  # noqa: BLE001 - the next time must come, whatever happened
+            _log.error("%s failed: %s", work.__name__, type(error).__name__)
 
 
 def _add_public(app: FastAPI, service: Service) -> None:

@@ -32,6 +32,10 @@ class NoReceiptKey(MaskedLarkError):
     """No key that signs receipts is certified for this moment: the helper's operator has to rotate."""
 
 
+class KeysBehind(MaskedLarkError):
+    """Keys of this helper are published that it does not have: its operator has to rotate."""
+
+
 class NoCheckSecret(MaskedLarkError):
     """The helper's key file is of an earlier version, without a check secret: its operator has to rotate."""
 
@@ -74,6 +78,7 @@ problem.register(
         LedgerBehind: 500,
         # The operator must fix these; retrying later is right.
         NoReceiptKey: 503,
+        KeysBehind: 503,
         NoCheckSecret: 503,
         Busy: 503,
         DamagedDataset: 503,

@@ -15,7 +15,7 @@ from typing import Annotated, Literal, NamedTuple
 from pydantic import Field, StringConstraints, ValidationError
 
 from maskedlark.errors import BadSignature, DecodeError, NotDeclared, WeakKey
-from maskedlark.helper.errors import NoCheckSecret, NoKeys, NoReceiptKey
+from maskedlark.helper.errors import KeysBehind, NoCheckSecret, NoKeys, NoReceiptKey
 from maskedlark.ledger import receipt
 from maskedlark.ledger.errors import BadReceipt
 from maskedlark.ledger.receipt import Certificate, SignedCertificate
@@ -148,6 +148,17 @@ class Keyring:
         raise NoReceiptKey(
             f"no key of {self.helper} is certified to sign receipts now: run `maskedlark helper rotate`"
         )
+
+    def check(self, now: int, published: KeyConfiguration | None) -> None:
+        """Return if keys for receipts and reports are valid, and none is published that is not here."""
+        self.current(now)
+        self.sealing_key(now)
+        # A rotation first writes keys, then publishes them: what is published was here before.
+        valid = [each.key.key_id for each in (published.keys if published else ()) if each.valid_at(now)]
+        if not self.opening_keys(now).keys() >= set(valid):
+            raise KeysBehind(
+                f"keys of {self.helper} are published that it does not have: run `maskedlark helper rotate`"
+            )
 
     @property
     def check_secret(self) -> bytes:

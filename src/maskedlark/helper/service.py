@@ -10,7 +10,7 @@ from maskedlark.clock import Clock
 from maskedlark.compute.device import check_device
 from maskedlark.compute.settings import open_engine
 from maskedlark.core.purpose import Purpose
-from maskedlark.errors import NotDeclared
+from maskedlark.errors import MaskedLarkError, NotDeclared
 from maskedlark.functions import Functions
 from maskedlark.helper import explanation
 from maskedlark.helper.anchor import open_anchor
@@ -42,6 +42,7 @@ from maskedlark.web.parameters import ParameterClient
 from maskedlark.web.request_signature import RequestVerifier
 from maskedlark.wire.datasets import NewDataset
 from maskedlark.wire.hpke import OpeningKey, SealingKey
+from maskedlark.wire.keys import KeyConfiguration
 from maskedlark.wire.signatures import VerifyingKey
 
 _log = logging.getLogger(__name__)
@@ -86,6 +87,7 @@ class Service:
         self.parameters = stack.enter_context(
             ParameterClient(service, key, config.parameters_folder, clock, config.pinned, http=http)
         )
+        self._published: KeyConfiguration | None = None
         self.seeds = Seeds(self.database, self.keyring, *sealing, clock, rng)
         kept = KeptAnswers(config.folder / "answers")
         self.releases = Release(
@@ -112,7 +114,18 @@ class Service:
             disk.check(folder)
         schema.check(self.database)
         self.ledger.check()
-        self.keyring.current(self.clock.now())
+        try:
+            self.keyring.check(self.clock.now(), self._published)
+        except KeysBehind:
+            self.compare_keys()  # Perhaps no longer.
+            self.keyring.check(self.clock.now(), self._published)
+
+    def compare_keys(self) -> None:
+        """Learn which keys of this helper are published. Run at the start, and every minute."""
+        try:
+            self._published = self.parameters.keys(self.config.name, self.keyring.identity)
+        except (MaskedLarkError, OSError) as error:
+            _log.info("the keys of this helper are not compared with what is published: %s", error)
 
     def open_dataset(self, origin: str, name: str, body: bytes) -> bytes:
         """Begin a dataset under a document of the caller's that this helper accepts."""
@@ -242,5 +255,6 @@ def open_service(
     """A helper that is ready to answer. Refuses a ledger that lacks receipts. Run at the start."""
     with ExitStack() as stack:
         service = Service(config, clock, rng, http, stack)
+        service.compare_keys()
         service.forget()
         yield service

@@ -32,7 +32,7 @@ class NotAnAnswer(DecodeError):
 
 
 class WrongHelper(Refused):
-    """The payload is sealed to a key that is not ours."""
+    """The payload is sealed to a key that this helper never had: another's, or one lost since."""
 
 
 class WrongColumnHash(Refused):

@@ -23,9 +23,9 @@ def copied(world):
     with open_service(config.read(world.toml), SystemClock(), SystemRandomness()):
         said = world.run("backup", *world.config, "--to", world.folder / "copy").stdout
         again = world.run("backup", *world.config, "--to", world.folder / "another", "--json").stdout
-    assert said.startswith("1 files, ")
+    assert said.startswith("2 files, ")
     found = json.loads(again)
-    assert (found["files"], found["folder"]) == (1, str(world.folder / "another"))
+    assert (found["files"], found["folder"]) == (2, str(world.folder / "another"))
     return world
 
 
@@ -37,7 +37,7 @@ def test_a_backup_is_put_back_and_recovered(copied):
     one_line(copied.run("restore", *copied.config, "--from", copied.folder / "copy", code=1), "is there")
     lose(copied)
     done = copied.run("restore", *copied.config, "--from", copied.folder / "copy")
-    assert done.stdout.startswith("1 files of ")
+    assert done.stdout.startswith("2 files of ")
     one_line(done, "maskedlark helper recover")
     one_line(copied.run("serve", *copied.config, code=1), "LedgerBehind: this ledger was put back")
     one_line(copied.run("recover", *copied.config, code=1), "ReceiptsMissing: there is no anchor")

@@ -3,6 +3,7 @@ import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 
 import httpx
 import pytest
@@ -36,6 +37,7 @@ from maskedlark.web.errors import (
     DocumentOfAnother,
     NotForUs,
     NotNamed,
+    ServiceAway,
     StaleRequest,
     TooFewToFreeze,
     TooManyToFreeze,
@@ -51,9 +53,12 @@ from maskedlark.web.errors import (
 from maskedlark.web.remote import SignedRemote
 from maskedlark.wire import datasets, keys
 from maskedlark.wire.datasets import CHUNK_TYPE, FREEZE_TYPE, JSON_TYPE, ChunkAnswer, FreezeRequest, State
+from maskedlark.wire.errors import NoValidKey
+from maskedlark.wire.keys import KeyConfiguration, PublishedKey
 from maskedlark.wire.signatures import SigningKey
 from tests.unit.helper.world import (
     DAY_S,
+    ELSEWHERE,
     NAME,
     NOW,
     ORIGIN,
@@ -576,6 +581,50 @@ def test_without_a_key_for_receipts_it_is_not_ready(helper):
     answer = helper.http().get("/ready")
     assert (answer.status_code, answer.json()["type"]) == (503, "/problems/no-receipt-key")
     assert "retry-after" in answer.headers
+
+
+def test_what_is_published_is_compared_and_a_service_that_is_away_changes_nothing(helper, monkeypatch):
+    service = helper.service
+    address, ours = "https://helper-0.example", HELPER_KEYS[0]
+    later = KeyConfiguration(
+        NAME, ours.verifying, address, 7, (PublishedKey(ELSEWHERE.sealing, NOW, NOW + DAY_S),)
+    )
+
+    def publish(message):
+        helper.publisher.publish_keys(NAME, message)
+        service.compare_keys()
+
+    service.compare_keys()  # Nothing is published yet.
+    service.check()
+    publish(helper.keyring.configuration)
+    service.check()
+    publish(later.sign(ours))
+    with pytest.raises(
+        errors.KeysBehind, match="published that it does not have: run `maskedlark helper rotate`"
+    ):
+        service.check()
+    with monkeypatch.context() as away:
+        away.setattr(service.parameters, "keys", lambda *_: raising(ServiceAway("away")))
+        service.compare_keys()
+        with pytest.raises(errors.KeysBehind):
+            service.check()
+    helper.keyring.rotate(ours, address, NOW, SystemRandomness(), least_sequence=8)
+    with pytest.raises(errors.KeysBehind):  # Browsers still seal to the other one.
+        service.check()
+    helper.publisher.publish_keys(NAME, helper.keyring.configuration)
+    service.check()
+
+
+def raising(error):
+    raise error
+
+
+def test_keys_for_reports_that_have_ended_are_not_ready(helper):
+    stored = helper.keyring._stored()
+    before = replace(stored.published.keys[0], not_after=NOW)
+    stored.__dict__["published"] = replace(stored.published, keys=(before,))
+    with pytest.raises(NoValidKey):
+        helper.service.check()
 
 
 def test_a_rotation_is_seen_without_a_restart(helper):
