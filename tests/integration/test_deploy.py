@@ -7,9 +7,13 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
+from importlib import metadata
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name as canonical
 from typer.testing import CliRunner
 
 from maskedlark.cli import app
@@ -128,7 +132,15 @@ def test_no_image_holds_more_than_the_package(party):
     let_in = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
     assert let_in == BUILT_FROM
     [install] = [rest for word, rest in instructions(party) if "pip install" in rest]
-    assert f"--constraint constraints.txt {EXTRAS[party]}" in install
+    assert install.startswith(
+        "/opt/maskedlark/bin/pip download --no-cache-dir --require-hashes --no-deps --dest locked "
+    )
+    assert "--requirement requirements.lock" in install
+    # What is installed comes from there alone, but for torch.
+    last = install.rpartition("&&")[2]
+    assert "pip install" in last
+    assert "--no-index --find-links locked" in last
+    assert last.endswith(EXTRAS[party])
     assert (("ARG", "EXTRAS=postgresql,train") in instructions(party)) == (party == "helper")
 
 
@@ -136,11 +148,49 @@ def test_versions_of_an_image_are_those_of_the_lock(tmp_path):
     """The line that makes constraints of the lock is run as it stands."""
     (tmp_path / "requirements.lock").write_text((ROOT / "requirements.lock").read_text())
     [install] = [rest for word, rest in instructions("helper") if "pip install" in rest]
-    subprocess.run(install.split("&&")[0], shell=True, cwd=tmp_path, check=True)
+    [line] = [each for each in install.split("&&") if "constraints.txt" in each and "sed" in each]
+    subprocess.run(line, shell=True, cwd=tmp_path, check=True)
     lines = (tmp_path / "constraints.txt").read_text().splitlines()
     assert len(lines) > 30
     assert all(re.match(r"[a-z0-9._-]+==", line) for line in lines)
     assert not any(line.endswith("\\") for line in lines)
+
+
+def test_the_lock_has_all_that_an_image_installs():
+    """Nothing but torch, and what only torch brings, comes without a hash."""
+    text = (ROOT / "requirements.lock").read_text()
+    locked = {
+        canonical(name)
+        for name in re.findall(r"^([A-Za-z0-9._-]+)==.*\\\n    --hash=sha256:", text, re.MULTILINE)
+    }
+    wanted = [
+        "maskedlark[postgresql,train]",
+        *tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"],
+    ]
+    seen: set[tuple[str, ...]] = set()
+    while wanted:
+        needed = Requirement(wanted.pop())
+        name = canonical(needed.name)
+        if name in ("torch", "setuptools") or (name, *sorted(needed.extras)) in seen:
+            continue
+        seen.add((name, *sorted(needed.extras)))
+        assert name == "maskedlark" or name in locked
+        for each in metadata.requires(name) or []:
+            inner = Requirement(each)
+            if inner.marker is None or any(
+                inner.marker.evaluate({"extra": extra}) for extra in ("", *needed.extras)
+            ):
+                wanted.append(each)
+    [pinned] = re.findall(r"torch==([0-9.]+)", (ROOT / "pyproject.toml").read_text())
+    assert f"torch=={pinned} " in (DEPLOY / "containers" / "helper.Containerfile").read_text()
+
+
+@pytest.mark.parametrize("party", PARTIES)
+def test_a_reload_ends_no_service(party):
+    found = unit(party)
+    assert found["ExecReload"] == ["/bin/kill -HUP $MAINPID"]
+    # Before it listens for it, SIGHUP ends it, which Restart=on-failure would take for a wish.
+    assert found["RestartForceExitStatus"] == ["SIGHUP"]
 
 
 @pytest.mark.parametrize("party", PARTIES)
