@@ -15,6 +15,7 @@ from sqlalchemy import func, select
 from maskedlark.errors import MaskedLarkError
 from maskedlark.helper.service import Service
 from maskedlark.helper.tables import DATASETS, EXPIRED, FROZEN, OPEN
+from maskedlark.ledger import receipt
 from maskedlark.ledger.rows import HEADS
 from maskedlark.release.messages import Request
 from maskedlark.release.under_way import UNDER_WAY
@@ -94,6 +95,12 @@ def _shown(service: Service, registry: CollectorRegistry) -> None:
         with service.database.read() as connection:
             return {(): float(connection.scalar(select(func.sum(HEADS.c.number))) or 0)}
 
+    def frozen() -> dict[Labels, float]:
+        column = DATASETS.c.receipt
+        newest = select(column).where(column.is_not(None)).order_by(DATASETS.c.number.desc()).limit(1)
+        times = [receipt.decode(row.receipt).claimed().time for row in service.database.rows(newest)]
+        return {(): float(service.clock.now() - times[0])} if times else {}
+
     LazyGauge("maskedlark_datasets", "Datasets by where they stand.", ("state",), datasets, registry)
     LazyGauge("maskedlark_ledger_lines", "Receipts of all origins together.", (), lines, registry)
     LazyGauge(
@@ -103,6 +110,7 @@ def _shown(service: Service, registry: CollectorRegistry) -> None:
         lambda: {(kind,): float(end - service.clock.now()) for kind, end in service.keyring.ends().items()},
         registry,
     )
+    LazyGauge("maskedlark_last_freeze_seconds", "Since the newest dataset was frozen.", (), frozen, registry)
     pieces = "Pieces done, and in all, of what is frozen or asked now."
     LazyGauge("maskedlark_under_way", pieces, ("work", "pieces"), UNDER_WAY.figures, registry)
     metrics.disk(service.config.folder, registry)

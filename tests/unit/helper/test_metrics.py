@@ -71,7 +71,15 @@ def test_datasets_lines_keys_and_the_disk_are_shown(helper):
     assert of(helper.app, "maskedlark_disk_free_bytes")[()] > 0
 
 
-def test_readiness_is_shown_as_ready_says_it(helper):
+def test_the_time_since_the_last_freeze_is_shown(helper):
+    assert of(helper.app, "maskedlark_last_freeze_seconds") == {}
+    helper.frozen(helper.publish(fake_rate=0.0))
+    helper.clock.seconds += 70
+    assert of(helper.app, "maskedlark_last_freeze_seconds") == {(): 70}
+
+
+def test_readiness_is_shown_as_ready_says_it(helper, monkeypatch):
+    monkeypatch.setattr(health, "EVERY_S", 0)
     assert of(helper.app, "maskedlark_ready") == {(): 1}
     helper.clock.seconds += 400 * 86_400
     assert of(helper.app, "maskedlark_ready") == {(): 0}
