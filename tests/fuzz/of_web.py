@@ -13,6 +13,7 @@ from maskedlark.web import problem, request_signature
 from maskedlark.web.errors import NotForUs, RequestRefused, UnknownOrigin
 from maskedlark.web.parameters import ParameterClient
 from maskedlark.web.request_signature import RequestVerifier, SignedRequest
+from maskedlark.wire.service_time import ServiceTime
 from maskedlark.wire.signatures import VerifyingKey
 from tests.fuzz.of_documents import SIGNED
 from tests.fuzz.running import Decoder
@@ -141,9 +142,12 @@ def _clients() -> list[Decoder]:
         with memory, ParameterClient(URL, *given, http=http) as client:
             if path == "keys":
                 return client.keys(HELPER, HELPER_KEYS[0].verifying)
+            if path == "time":
+                return client.time(bytes(16))
             return client.chain(ORIGIN)
 
     answers = {"latest": SIGNED[-1].encode(), "documents": _page(0), "keys": configuration(0, 1)}
+    answers["time"] = ServiceTime.sign(bytes(16), NOW, SERVICE_KEY).encode()
     covers = ("web.pages.decode_page", "parameters.chain.decode", "wire.keys.verify")
     return [
         Decoder(f"client asks for {path}", covers, (data,), partial(asked, path), weight=0.04)

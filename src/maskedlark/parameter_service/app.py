@@ -13,7 +13,9 @@ from maskedlark.web import error_responses, health, metrics
 from maskedlark.web.metrics import LazyGauge
 from maskedlark.web.remote import API
 from maskedlark.wire.keys import KEYS_TYPE
+from maskedlark.wire.message import Hex16
 from maskedlark.wire.report import MAX_ORIGIN
+from maskedlark.wire.service_time import ServiceTime
 from maskedlark.wire.signatures import SigningKey
 
 JSON = "application/json"
@@ -21,6 +23,7 @@ JSON = "application/json"
 _CHANGES = {"cache-control": "no-store"}
 _NEVER_CHANGES = {"cache-control": "public, max-age=31536000, immutable"}
 
+Nonce = Annotated[Hex16, Query()]
 Body = Annotated[bytes, Depends(error_responses.read_body)]
 Origin = Annotated[str, Path(max_length=MAX_ORIGIN, pattern=r"^[a-z0-9.:-]+$")]
 Version = Annotated[int, Path(ge=1, le=1 << 31)]
@@ -73,6 +76,12 @@ def _router(store: Store, publisher: Publisher) -> APIRouter:
         """One version of an origin."""
         with store.reading() as view:
             return Response(view.version(origin, version).encode(), 200, _NEVER_CHANGES, JSON)
+
+    @router.get("/time")
+    def time(nonce: Nonce) -> Response:
+        """The time, signed with the caller's nonce."""
+        signed = ServiceTime.sign(bytes.fromhex(nonce), publisher.clock.now(), publisher.service_key)
+        return Response(signed.encode(), 200, _CHANGES, JSON)
 
     @router.post("/keys", openapi_extra=error_responses.taking(KEYS_TYPE))
     def publish_keys(helper: Helper, body: Body) -> Response:

@@ -22,9 +22,12 @@ from maskedlark.parameters.document import Document
 from maskedlark.web import config, pages
 from maskedlark.web.caches import ChainCache, KeyCache
 from maskedlark.web.errors import NotThere, ServiceAway, StrangeAnswer, UnknownDocument, UnknownOrigin
-from maskedlark.web.remote import API, ClosesOnExit, Remote
+from maskedlark.web.remote import API, ClosesOnExit, Patience, Remote
 from maskedlark.wire.keys import KeyConfiguration
+from maskedlark.wire.service_time import ServiceTime
 from maskedlark.wire.signatures import VerifyingKey
+
+_TIMELY = Patience(max_bytes=1 << 12, timeout_s=3.0, within_s=3.0)
 
 
 class ParameterClient(ClosesOnExit):
@@ -46,6 +49,7 @@ class ParameterClient(ClosesOnExit):
         self._url, self._remote = url, Remote(url, http)
         self._keys_folder = cache_folder / "helpers"
         self._clock = clock
+        self._service_key = service_key
         self._fresh_s = fresh_s
         self._asked: dict[str, int] = {}
         self._lock = threading.RLock()
@@ -114,6 +118,11 @@ class ParameterClient(ClosesOnExit):
             said = f"{helper_name} has published the address {configuration.address!r}"
             raise StrangeAnswer(f"{said}, {error}: its operator has to publish another") from None
         return configuration
+
+    def time(self, nonce: bytes) -> int:
+        """The service's time, signed for this nonce within three seconds."""
+        answer = self._remote.get(f"{API}/time", {"nonce": nonce.hex()}, _TIMELY)
+        return ServiceTime.decode(answer).open(nonce, self._service_key)
 
     def close(self) -> None:
         """Close the connections; what was stored stays."""
