@@ -2,14 +2,14 @@
 
     MaskedLarkError: AskedBefore, BadBackup, BadChecks, BadConfig, BadEngine, BadKeyFile, BadReceipt,
         BadRequest, BadRun, BadSeed, BadSignature, BelowFloor, BodyCutOff, BodyTooLarge, BodyTooSlow,
-        BrokenChain, Busy, CannotServe, ClockLeapt, CorruptCache, DamagedDataset, DatasetChanged,
-        DatasetRefused, DecodeError, Expired, FieldOverflow, FolderInUse, HelperAway, HelpersDiffer,
-        InexactDevice, InvalidDocument, KeysBehind, LedgerBehind, LimitReached, LockHeld, NeedsPandas,
-        NoCheckSecret, NoClone, NoReceiptKey, NoValidKey, NotDeclared, NotMersenne, NotOurs, NotThere,
-        OtherFolder, OtherRun, OtherSimulation, OutsidePolicy, ReceiptsMissing, Refused, ReleaseRefused,
-        RequestRefused, RunInUse, ServiceAway, StorageUnavailable, StrangeAnswer, UnknownRequest,
-        UnknownSchema, UnreadableStorage, UnsupportedDatabase, UnusedDatabase, UploadRefused, WeakKey,
-        WorkFailed, WorkersLost, WrongContentType
+        BrokenChain, Busy, CannotServe, CorruptCache, DamagedDataset, DatasetChanged, DatasetRefused,
+        DecodeError, Expired, FieldOverflow, FolderInUse, HelperAway, HelpersDiffer, InexactDevice,
+        InvalidDocument, KeysBehind, LedgerBehind, LimitReached, LockHeld, NeedsPandas, NoCheckSecret,
+        NoClone, NoReceiptKey, NoValidKey, NotDeclared, NotMersenne, NotOurs, NotThere, OtherFolder, OtherRun,
+        OtherSimulation, OutsidePolicy, ReceiptsMissing, Refused, ReleaseRefused, RequestRefused,
+        RunInUse, ServiceAway, StorageUnavailable, StrangeAnswer, UnknownRequest, UnknownSchema,
+        UnreadableStorage, UnsupportedDatabase, UnusedDatabase, UploadRefused, WeakKey, WorkFailed,
+        WorkersLost, WrongContentType
     BadEngine: ClusterAway, ClusterTaken, ClusterTooSmall, NotAuthenticated, NotEncrypted, OtherVersion,
         RayMissing, UnusableDevice
     BadKeyFile: NoKeys

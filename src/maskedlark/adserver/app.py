@@ -16,6 +16,7 @@ from maskedlark.adserver.uploads import Documents, UploadHandler
 from maskedlark.clock import Clock
 from maskedlark.web import body, error_responses, health, metrics
 from maskedlark.web.body import BodyMemory, Reservation
+from maskedlark.web.clock_check import ClockCheck
 from maskedlark.web.errors import WrongContentType
 from maskedlark.web.remote import API
 from maskedlark.wire import uploads
@@ -26,11 +27,21 @@ _UPLOAD = {"requestBody": {"required": True, "content": {uploads.CONTENT_TYPE: {
 
 
 def create_app(
-    origin: str, reports: Reports, clock: Clock, documents: Documents, limits: Limits | None = None
+    origin: str,
+    reports: Reports,
+    clock: Clock,
+    documents: Documents,
+    limits: Limits | None = None,
+    clock_check: ClockCheck | None = None,
 ) -> FastAPI:
     """The ad server of one origin, over its table of reports. `documents` has all documents of the origin."""
     limits = limits or Limits()
-    handler = UploadHandler(origin, reports, clock, documents, limits)
+    handler = UploadHandler(origin, reports, clock, documents, limits, clock_check)
+
+    def check() -> None:
+        reports.check()
+        if clock_check:
+            clock_check.check()
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -48,7 +59,7 @@ def create_app(
     error_responses.install(app)
     registry = metrics.install(app, "adserver")
     counts = UploadCounts(registry)
-    health.install(app, reports.check)
+    health.install(app, check)
 
     @app.post(f"{API}/reports", response_model=uploads.Answers, openapi_extra=_UPLOAD)
     async def upload(request: Request) -> Response:

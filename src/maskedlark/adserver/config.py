@@ -22,7 +22,6 @@ from maskedlark.wire.report import MAX_BYTES
 FILE = "adserver.toml"
 KEEP_DAYS = 180
 """As long as helpers keep the keys that open a report: nobody can use an older one."""
-MAX_LEAP_DAYS = 30
 Rate = Annotated[float, Field(gt=0, le=1e12)]
 
 
@@ -63,8 +62,8 @@ class Limits(Settings):
     )
     hours_ahead: Annotated[int, Field(ge=0, le=8760)] = Field(
         default=48,
-        description="how far a browser's clock may be ahead. Refused is refused for good: the browser keeps "
-        "the report aside, and sends it no more: hours_ahead = 48",
+        description="how far a browser's clock may be ahead. Refused is refused for good, and only while the "
+        "ad server's own clock is confirmed: else the browser sends the report again: hours_ahead = 48",
     )
     hours_behind: Annotated[int, Field(ge=1, le=87_600)] = Field(
         default=90 * 24,
@@ -96,10 +95,6 @@ class Config(PartyConfig):
     )
     keep_days: Annotated[int, Field(ge=1, le=3650)] = Field(
         default=KEEP_DAYS, description="days after which a report is deleted: keep_days = 180"
-    )
-    max_leap_days: Annotated[int, Field(ge=1, le=36_500)] = Field(
-        default=MAX_LEAP_DAYS,
-        description="days that may pass between two times of deleting what is old: max_leap_days = 30",
     )
     limits: Limits = Field(
         default=Limits(), description="how much it takes at once: [limits] uploads = 64, body_bytes = 4194304"

@@ -74,16 +74,8 @@ _FLOOR = sa.Table(
     _TABLES,
     sa.Column("place", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("moment", sa.BigInteger, nullable=False),
-    sa.Column("looked", sa.BigInteger, nullable=False),
+    sa.Column("looked", sa.BigInteger, nullable=False),  # Not used any more.
 )
-
-
-class Floor(NamedTuple):
-    """Seconds since 1970."""
-
-    moment: int
-    looked: int
-    """The latest time at which something was deleted."""
 
 
 class StoredChecks(NamedTuple):
@@ -133,14 +125,14 @@ def make(database: Database) -> None:
         database.insert_new(connection, _FLOOR, [(0, 0, 0)])
 
 
-def floor(connection: sa.Connection) -> Floor:
-    """The current floor."""
-    return Floor(*connection.execute(sa.select(_FLOOR.c.moment, _FLOOR.c.looked)).one())
+def floor(connection: sa.Connection) -> int:
+    """Where deleting ends, in seconds since 1970."""
+    return int(connection.execute(sa.select(_FLOOR.c.moment)).scalar_one())
 
 
-def put_floor(connection: sa.Connection, moment: int, looked: int) -> None:
+def put_floor(connection: sa.Connection, moment: int) -> None:
     """Set the floor. It may go down: a clock that was ahead must not hold up datasets."""
-    connection.execute(sa.update(_FLOOR).values(moment=moment, looked=looked))
+    connection.execute(sa.update(_FLOOR).values(moment=moment))
 
 
 def unfinished(connection: sa.Connection) -> list[Selection]:
@@ -162,7 +154,7 @@ class Datasets:
             self._database.alone(connection, "datasets")
             _check_free(connection, name, selection)
             # Reports below may have been deleted since its chunks were counted.
-            if (lowest := floor(connection).moment) > selection.start:
+            if (lowest := floor(connection)) > selection.start:
                 raise BelowFloor(f"reports from before second {lowest} are being deleted: begin later")
             # It replaces an aborted dataset of the same name.
             for column in (_ANSWERS.c.dataset, _CHUNKS.c.dataset, _DATASETS.c.name):
@@ -177,7 +169,7 @@ class Datasets:
     def floor(self) -> int:
         """Reports received before this are being deleted: no dataset may begin below it."""
         with self._database.read() as connection:
-            return floor(connection).moment
+            return floor(connection)
 
     def get(self, name: str) -> Dataset | None:
         """The dataset of this name, or None."""

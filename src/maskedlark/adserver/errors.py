@@ -17,7 +17,7 @@ class UndeclaredReport(UploadRefused):
 
 
 class WrongHour(UploadRefused):
-    """The report's hour is too far from the ad server's own."""
+    """The report's hour is too far from the ad server's own, whose clock is confirmed."""
 
 
 class Conflict(UploadRefused):

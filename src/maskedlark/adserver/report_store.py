@@ -137,13 +137,6 @@ def selections(connection: sa.Connection) -> Iterator[Selection]:
         row = connection.execute(query.where(sa.tuple_(*named) > tuple(row))).one_or_none()
 
 
-def newest(connection: sa.Connection) -> int:
-    """When the last report was received; 0 if there is none."""
-    latest = sa.select(sa.func.max(_REPORTS.c.received))
-    times = [connection.scalar(latest.where(each.where())) or 0 for each in selections(connection)]
-    return max(times, default=0)
-
-
 def delete_some(connection: sa.Connection, selection: Selection, limit: int) -> int:
     """Delete the first reports of a selection; returns how many."""
     first = sa.select(_REPORTS.c.id).where(selection.where()).order_by(*_ORDER).limit(limit)

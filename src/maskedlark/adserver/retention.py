@@ -18,7 +18,8 @@ from maskedlark.adserver.report_store import Selection
 from maskedlark.clock import Clock
 from maskedlark.errors import MaskedLarkError
 from maskedlark.storage.engine import Database
-from maskedlark.storage.errors import refuse_leap
+from maskedlark.web import clock_check
+from maskedlark.web.clock_check import ClockCheck
 
 DAY_S = 86_400
 AT_ONCE = 500
@@ -32,17 +33,17 @@ _LOG = logging.getLogger(__name__)
 class Retention:
     """Deletes old reports of an open database. Several processes may do so on one database."""
 
-    def __init__(self, database: Database, keep_s: int, max_leap_s: int) -> None:
+    def __init__(self, database: Database, keep_s: int) -> None:
         # Whoever comes first, this or measuring, creates the tables.
         report_store.make(database)
         dataset_store.make(database)
-        self._database, self._keep_s, self._max_leap_s = database, keep_s, max_leap_s
+        self._database, self._keep_s = database, keep_s
 
     @contextmanager
-    def running(self, clock: Clock, every_s: float = EVERY_S) -> Iterator[None]:
-        """While the block runs, a thread deletes old reports: at the start, then every hour."""
+    def running(self, clock: Clock, check: ClockCheck, every_s: float = EVERY_S) -> Iterator[None]:
+        """While the block runs, a thread compares clocks and deletes old reports, first at the start."""
         stop = threading.Event()
-        thread = threading.Thread(target=self._run, args=(clock, every_s, stop), name="retention")
+        thread = threading.Thread(target=self._run, args=(clock, check, every_s, stop), name="retention")
         thread.start()
         try:
             yield
@@ -53,7 +54,7 @@ class Retention:
     def forget(self, now: int, pause: Callable[[], bool] = lambda: True) -> int:
         """Delete what was received `keep_s` ago or earlier, until `pause` returns False; returns how many."""
         before = now - self._keep_s
-        kept = self._begin(now, before)
+        kept = self._begin(before)
         gone = 0
         for span in self._spans(before, kept):
             while deleted := self._delete(span, before):
@@ -62,10 +63,11 @@ class Retention:
                     return gone
         return gone
 
-    def _run(self, clock: Clock, every_s: float, stop: threading.Event) -> None:
+    def _run(self, clock: Clock, check: ClockCheck, every_s: float, stop: threading.Event) -> None:
         while not stop.is_set():
             try:
-                gone = self.forget(clock.now(), lambda: not stop.wait(PAUSE_S))
+                is_due = check.is_due(every_s)
+                gone = self.forget(clock.now(), lambda: not stop.wait(PAUSE_S)) if is_due else 0
             except MaskedLarkError as error:
                 _LOG.error("old reports were not deleted: %s", error)
             except Exception as error:  # noqa: BLE001 - the next hour must come, whatever it was
@@ -73,15 +75,13 @@ class Retention:
             else:
                 if gone:
                     _LOG.info("%d old reports were deleted", gone)
-            stop.wait(every_s)
+            stop.wait(min(every_s, clock_check.EVERY_S))
 
-    def _begin(self, now: int, before: int) -> Sequence[Selection]:
+    def _begin(self, before: int) -> Sequence[Selection]:
         """Set the floor; returns what must stay nevertheless."""
         with self._database.write() as connection:
             self._database.alone(connection, "datasets")
-            looked = dataset_store.floor(connection).looked or report_store.newest(connection)
-            refuse_leap(looked, now, self._max_leap_s, "adserver.toml")
-            dataset_store.put_floor(connection, before, max(now, looked))
+            dataset_store.put_floor(connection, before)
             return dataset_store.unfinished(connection)
 
     def _spans(self, before: int, kept: Sequence[Selection]) -> Iterator[Selection]:
@@ -100,6 +100,6 @@ class Retention:
         """Delete some reports of a span; none if another process, by its own clock, has lowered the floor."""
         with self._database.write() as connection:
             self._database.alone(connection, "datasets")
-            if dataset_store.floor(connection).moment < before:
+            if dataset_store.floor(connection) < before:
                 return 0
             return report_store.delete_some(connection, span, AT_ONCE)

@@ -20,6 +20,7 @@ from maskedlark.core.purpose import Purpose
 from maskedlark.errors import DecodeError, WrongLength
 from maskedlark.parameters.document import Document
 from maskedlark.storage.errors import StorageUnavailable
+from maskedlark.web.clock_check import ClockCheck
 from maskedlark.wire import report, uploads
 from maskedlark.wire.report import Prefix, ReportLayout
 from maskedlark.wire.uploads import Answer, Verdict
@@ -121,9 +122,15 @@ class UploadHandler:
     """Checks form, origin and hour of every report, and stores those that pass."""
 
     def __init__(
-        self, origin: str, reports: Reports, clock: Clock, documents: Documents, limits: Limits
+        self,
+        origin: str,
+        reports: Reports,
+        clock: Clock,
+        documents: Documents,
+        limits: Limits,
+        clock_check: ClockCheck | None = None,
     ) -> None:
-        self._clock, self.limits = clock, limits
+        self._clock, self.limits, self._clock_check = clock, limits, clock_check
         self.layouts = ReportLayouts(origin, documents, limits.report_bytes)
         self._commits = GroupCommit(reports, limits.reports, limits.body_bytes)
 
@@ -151,10 +158,11 @@ class UploadHandler:
             raise WrongLength(f"a report of more than {self.limits.report_bytes} bytes")
         layout = self.layouts.find(data)
         head = layout.head(data) if layout else report.decode_head(data)
-        if head.hour not in hours:
+        is_timely = head.hour in hours
+        if not is_timely and (self._clock_check is None or self._clock_check.is_confirmed):
             raise WrongHour("a report of an hour too far from now")
-        # Never refused for want of a document: the browser may have seen it before us.
-        return Arrival(layout, head, data) if layout else Answer(outcome=Verdict.LATER)
+        # Never refused for want of a document, which the browser may know before us, or by a wrong clock.
+        return Arrival(layout, head, data) if layout and is_timely else Answer(outcome=Verdict.LATER)
 
 
 class _Upload:

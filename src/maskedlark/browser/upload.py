@@ -139,7 +139,7 @@ class Uploader:
             # Also where every report has to come again: those alone must not fill small batches for ever.
             self._size = min(2 * self._size, self._settings.batch_reports)
             if progress == Progress():
-                self._fail(_TryLater("the ad server lacks the documents so far"))
+                self._fail(_TryLater("the ad server takes none of these reports yet"))
                 return None
             self._failures, self._not_before = 0, None
             return progress

@@ -25,6 +25,7 @@ from maskedlark.randomness import SystemRandomness
 from maskedlark.storage.engine import file_of, open_database
 from maskedlark.web import config, key_file
 from maskedlark.web import skeleton as settings_file
+from maskedlark.web.clock_check import ClockCheck
 from maskedlark.web.errors import BadKeyFile
 from maskedlark.wire.signatures import SigningKey
 
@@ -73,10 +74,12 @@ def serve(settings: Config, listen: Listen) -> None:
     lock = only_process(file.parent, name=f".{file.name}.running") if file else nullcontext()
     with lock, closing(open_database(settings.database, wait=True)) as database:
         reports = Reports(database, clock)
-        retention = Retention(database, settings.keep_days * DAY_S, settings.max_leap_days * DAY_S)
-        with settings.parameters(clock) as parameters, retention.running(clock):
+        retention = Retention(database, settings.keep_days * DAY_S)
+        with settings.parameters(clock) as parameters:
             documents = partial(parameters.documents, settings.origin)
-            listen(create_app(settings.origin, reports, clock, documents, settings.limits))
+            check = ClockCheck(clock, parameters, SystemRandomness())
+            with retention.running(clock, check):
+                listen(create_app(settings.origin, reports, clock, documents, settings.limits, check))
 
 
 def _made(path: Path) -> str:

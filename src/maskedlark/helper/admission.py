@@ -12,6 +12,7 @@ from starlette.requests import Request
 from maskedlark.helper.config import Limits
 from maskedlark.web import body
 from maskedlark.web.body import BodyMemory
+from maskedlark.web.clock_check import ClockCheck
 from maskedlark.web.errors import TooManyUploads, WrongContentType
 from maskedlark.web.request_signature import NO_BODY_TYPE, RequestVerifier
 
@@ -24,8 +25,8 @@ HASHED_HERE = 1 << 15
 class RequestAdmission:
     """Admits signed requests. Run by a helper."""
 
-    def __init__(self, verifier: RequestVerifier, limits: Limits) -> None:
-        self._verifier, self.limits = verifier, limits
+    def __init__(self, verifier: RequestVerifier, limits: Limits, clock: ClockCheck) -> None:
+        self._verifier, self.limits, self._clock = verifier, limits, clock
         self._memory = BodyMemory(
             limits.bodies * max(limits.chunk_bytes, limits.freeze_bytes, limits.step_bytes)
         )
@@ -48,6 +49,7 @@ class RequestAdmission:
         sent = (request.scope[part] for part in ("method", "raw_path", "query_string", "headers"))
         loop = asyncio.get_running_loop()
         admitted = await loop.run_in_executor(self._verifying, self._verifier.verify, *sent)
+        self._clock.fresh_request(admitted.origin)
         request.state.origin = admitted.origin  # For logs and counts, which name only signers.
         if request.headers.get("content-type", "") != media_type:
             raise WrongContentType(f"send this as {media_type}")

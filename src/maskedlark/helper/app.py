@@ -19,6 +19,7 @@ from maskedlark.helper.service import Service
 from maskedlark.release import messages
 from maskedlark.release.messages import ANSWER_TYPE
 from maskedlark.web import error_responses, health, metrics
+from maskedlark.web.clock_check import EVERY_S
 from maskedlark.web.remote import API
 from maskedlark.wire.checks import CHECKS_TYPE, MAX_RELAY
 from maskedlark.wire.datasets import (
@@ -36,7 +37,6 @@ from maskedlark.wire.report import MAX_ORIGIN
 from maskedlark.wire.steps import MAX_TEXT, STEP_TYPE, decode_ranges
 
 FORGET_EVERY_S = 3600.0
-COMPARE_EVERY_S = 60.0
 MAX_DATASET_REQUEST = 1 << 12
 MAX_QUERY = messages.MAX_REQUEST
 MAX_SEED = 1 << 14
@@ -91,7 +91,7 @@ def create_app(service: Service, forget_every_s: float = FORGET_EVERY_S) -> Fast
     error_responses.install(app)
     counts = HelperCounts(service, metrics.install(app, "helper"))
     # Two kinds of threads: the loop and short work never wait for them, nor queries for datasets.
-    admission = RequestAdmission(service.request_verifier(), service.config.limits)
+    admission = RequestAdmission(service.request_verifier(), service.config.limits, service.clock_check)
     app.state.set_limits = partial(setattr, admission, "limits")
     ingesting = SignedWork(admission, FairScheduler(2 * service.engine.workers, "ingesting"))
     answering = SignedWork(admission, FairScheduler(service.engine.workers, "answering"))
@@ -106,22 +106,21 @@ def create_app(service: Service, forget_every_s: float = FORGET_EVERY_S) -> Fast
 
 @asynccontextmanager
 async def _forgetting(service: Service, every_s: float) -> AsyncIterator[None]:
-    """While the app runs, regularly delete what has expired, and compare keys."""
+    """While the app runs, regularly compare keys and clocks, and delete what has expired."""
     async with asyncio.TaskGroup() as tasks:
-        works = ((service.forget, every_s), (service.compare_keys, COMPARE_EVERY_S))
-        running = [tasks.create_task(_repeat(*work)) for work in works]
+        forgetting = tasks.create_task(_forget(service, every_s))
         yield
-        for each in running:
-            each.cancel()
+        forgetting.cancel()
 
 
-async def _repeat(work: Callable[[], None], every_s: float) -> None:
+async def _forget(service: Service, every_s: float) -> None:
     while True:
-        await asyncio.sleep(every_s)
+        await asyncio.sleep(min(every_s, EVERY_S))
         try:
-            await run_in_threadpool(work)
-        except Exception as error:  # noqa: BLE001 - the next time must come, whatever happened
-            _log.error("%s failed: %s", work.__name__, type(error).__name__)
+            await run_in_threadpool(service.compare_keys)
+            await run_in_threadpool(service.forget, every_s)
+        except Exception as error:  # noqa: BLE001 - the next hour must come, whatever happened
+            _log.error("what is past its time could not be deleted: %s", type(error).__name__)
 
 
 def _add_public(app: FastAPI, service: Service) -> None:
@@ -162,7 +161,7 @@ def _add_datasets(app: FastAPI, service: Service, signed: SignedWork, counts: He
         """Ingest a chunk: which of its parts were accepted, once those are durable."""
 
         def ingested(origin: str, body: bytes) -> bytes:
-            chunk = partial(datasets.add, origin, name, number, body, bytes.fromhex(attempt))
+            chunk = partial(service.building.add, origin, name, number, body, bytes.fromhex(attempt))
             return counts.ingested(chunk).encode()
 
         return await signed.run_with_body(request, CHUNK_TYPE, admission.limits.chunk_bytes, ingested)

@@ -9,7 +9,6 @@ from typing import Annotated, Self
 from pydantic import AfterValidator, Field
 
 from maskedlark.compute.settings import ComputeSettings
-from maskedlark.helper.ids import MAX_LEAP_S
 from maskedlark.helper.keyring import DAY_S, KEEP_S
 from maskedlark.parameters.document import Origin
 from maskedlark.parameters.policy import Policy
@@ -106,10 +105,6 @@ class Config(PartyConfig):
     keep_days: Annotated[int, Field(ge=1, le=3650)] = Field(
         default=KEEP_S // DAY_S,
         description="days for which old keys still open late reports: keep_days = 180",
-    )
-    max_leap_days: Annotated[int, Field(ge=1, le=36_500)] = Field(
-        default=MAX_LEAP_S // DAY_S,
-        description="days that may pass between two times of deleting what is old: max_leap_days = 30",
     )
     limits: Limits = Field(
         default=Limits(),

@@ -17,7 +17,7 @@ from maskedlark.compute.engine import Engine
 from maskedlark.helper import tables
 from maskedlark.helper.dataset_files import DatasetFiles, LocalFiles, remove_probes, try_storage, write_probe
 from maskedlark.helper.errors import UnreadableStorage
-from maskedlark.helper.ids import MAX_LEAP_S, Ids
+from maskedlark.helper.ids import Ids
 from maskedlark.helper.tables import (
     ABORTED,
     ABORTED_ATTEMPTS,
@@ -43,13 +43,7 @@ class DatasetContext:
     """The folder of datasets, one subfolder per number, and their rows. Threads may share it."""
 
     def __init__(
-        self,
-        folder: Path,
-        database: Database,
-        helper: str,
-        clock: Clock,
-        max_leap_s: int = MAX_LEAP_S,
-        storage: DatasetFiles | None = None,
+        self, folder: Path, database: Database, helper: str, clock: Clock, storage: DatasetFiles | None = None
     ) -> None:
         """`storage`: where datasets are, if not in the folder."""
         self._files = storage or LocalFiles(folder)
@@ -59,7 +53,7 @@ class DatasetContext:
         except OSError as error:
             raise _unwritable() from error
         self.database, self.helper, self.clock = database, helper, clock
-        self.ids = Ids(database, folder, max_leap_s)
+        self.ids = Ids(database, folder)
         self._locks = folder.with_name("locks")
 
     def now(self) -> int:

@@ -18,10 +18,8 @@ from maskedlark.core.sharing import ByteRows
 from maskedlark.helper.id_runs import IdRuns, names
 from maskedlark.helper.tables import CHUNKS, FLOOR, MARK, SCHEMA_VERSION, TABLES, ids_in
 from maskedlark.storage.engine import Database
-from maskedlark.storage.errors import refuse_leap
 from maskedlark.storage.schema import prepare
 
-MAX_LEAP_S = 30 * 86_400
 FREED = 64
 """Chunks whose ids are freed in one transaction."""
 _ONLY = 1
@@ -38,8 +36,8 @@ class IdCursor(NamedTuple):
 class Ids:
     """All claimed ids. Threads may share it."""
 
-    def __init__(self, database: Database, folder: Path, max_leap_s: int = MAX_LEAP_S) -> None:
-        self._database, self._folder, self._max_leap_s = database, folder, max_leap_s
+    def __init__(self, database: Database, folder: Path) -> None:
+        self._database, self._folder = database, folder
         self._lock = threading.Lock()
         self._claimed, self._gone = IdRuns(folder), IdRuns(folder)
         self._claims, self._freed = 0, -1
@@ -105,11 +103,9 @@ class Ids:
                     self._gone = IdRuns(self._folder)
 
     def prune(self, now: int) -> None:
-        """Forget ids of expired reports, once all of their chunk have expired."""
+        """Forget ids of expired reports, once all of their chunk have expired. By a confirmed clock."""
         with self._database.write() as connection:
-            before = self.lock(connection).watermark
-            refuse_leap(before, now, self._max_leap_s, "helper.toml")
-            moment = max(now, before)
+            moment = max(now, self.lock(connection).watermark)
             # Before ids are deleted: a clock that is set back must not revive one of them.
             connection.execute(update(MARK).values(watermark=moment))
         past = CHUNKS.c.expires <= moment, CHUNKS.c.ids.is_not(None)

@@ -35,8 +35,8 @@ from maskedlark.release.messages import ReceiptPage, RecordCounts, Request, Sess
 from maskedlark.release.release import Release
 from maskedlark.storage import disk, schema
 from maskedlark.storage.engine import is_server
-from maskedlark.storage.errors import ClockLeapt
 from maskedlark.web import pages
+from maskedlark.web.clock_check import ClockCheck
 from maskedlark.web.errors import DocumentOfAnother, NotNamed
 from maskedlark.web.parameters import ParameterClient
 from maskedlark.web.request_signature import RequestVerifier
@@ -69,14 +69,8 @@ class Service:
         owner = f"{config.name} {self.keyring.identity.public.hex()}"
         self.engine = stack.enter_context(closing(open_engine(config.own_compute, owner)))
         check_device(self.engine, config.compute.device)
-        context = DatasetContext(
-            config.columns_folder,
-            self.database,
-            config.name,
-            clock,
-            config.max_leap_days * DAY_S,
-            self._storage(),
-        )
+        place = config.columns_folder, self.database, config.name
+        context = DatasetContext(*place, clock, self._storage())
         mark_run(config)
         context.check_workers(self.engine)
         sealing = self._opening_keys, self._sealing_keys
@@ -88,6 +82,7 @@ class Service:
             ParameterClient(service, key, config.parameters_folder, clock, config.pinned, http=http)
         )
         self._published: KeyConfiguration | None = None
+        self.clock_check = ClockCheck(clock, self.parameters, rng)
         self.seeds = Seeds(self.database, self.keyring, *sealing, clock, rng)
         kept = KeptAnswers(config.folder / "answers")
         self.releases = Release(
@@ -114,6 +109,7 @@ class Service:
             disk.check(folder)
         schema.check(self.database)
         self.ledger.check()
+        self.clock_check.check()
         try:
             self.keyring.check(self.clock.now(), self._published)
         except KeysBehind:
@@ -127,6 +123,12 @@ class Service:
         except (MaskedLarkError, OSError) as error:
             _log.info("the keys of this helper are not compared with what is published: %s", error)
 
+    @property
+    def building(self) -> Datasets:
+        """Its datasets, unless its clock is contradicted: what a wrong one refuses would stay refused."""
+        self.clock_check.check()
+        return self.datasets
+
     def open_dataset(self, origin: str, name: str, body: bytes) -> bytes:
         """Begin a dataset under a document of the caller's that this helper accepts."""
         new = NewDataset.decode(body)
@@ -134,7 +136,7 @@ class Service:
         purpose = Purpose(new.purpose)
         if purpose not in document.purposes():
             raise NotDeclared(f"version {document.version} of {origin} declares nothing to {purpose.value}")
-        return self.datasets.open(document, name, purpose, bytes.fromhex(new.attempt)).encode()
+        return self.building.open(document, name, purpose, bytes.fromhex(new.attempt)).encode()
 
     def release(self, origin: str, body: bytes) -> bytes:
         """A share of the answer to a query. The same query gets the same bytes."""
@@ -189,13 +191,11 @@ class Service:
         self._check(origin, dataset.document)
         return dataset
 
-    def forget(self) -> None:
-        """Delete expired datasets and keys. Run at the start, and every hour."""
-        try:
-            self.datasets.forget()
-        except ClockLeapt as error:
-            _log.error("%s", error)
+    def forget(self, every_s: float = 0.0) -> None:
+        """Delete expired datasets and keys, by a confirmed clock. Run at the start, and every minute."""
+        if not self.clock_check.is_due(every_s):
             return
+        self.datasets.forget()
         # What could unmask stored answers, or remove their noise, is deleted with the datasets.
         now = self.clock.now()
         self.seeds.expire()

@@ -171,6 +171,10 @@ class NotReady(ServiceAway):
     """The service answers, and cannot do its work now: its operator has to look."""
 
 
+class ClockDisagrees(NotReady):
+    """The service's clock and that of the parameter service are minutes apart: one of them has to be set."""
+
+
 class Draining(NotReady):
     """The service is about to stop. What is under way is answered; what is new goes elsewhere, or later."""
 

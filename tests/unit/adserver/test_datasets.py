@@ -142,7 +142,7 @@ def test_an_unknown_dataset_is_named_with_those_that_there_are(world):
 @pytest.fixture
 def retention(world):
     database = open_database(world.url)
-    yield Retention(database, 10 * DAY_S, 30 * DAY_S)
+    yield Retention(database, 10 * DAY_S)
     database.close()
 
 

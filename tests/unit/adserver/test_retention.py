@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import event
 
+from maskedlark.adserver import dataset_store
 from maskedlark.adserver import retention as module
 from maskedlark.adserver.dataset_store import Datasets, DatasetState
 from maskedlark.adserver.errors import BelowFloor
@@ -16,8 +17,10 @@ from maskedlark.clock import FixedClock
 from maskedlark.core.purpose import Purpose
 from maskedlark.randomness import FixedRandomness
 from maskedlark.storage.engine import open_database
-from maskedlark.storage.errors import ClockLeapt, StorageUnavailable
+from maskedlark.storage.errors import StorageUnavailable
 from tests.unit.adserver.stored import DIGEST, NOW, arrivals, clock, opened
+from tests.unit.web.clocks import Asked, check, confirmed, service
+from tests.unit.web.service import away
 
 KEEP = 10 * DAY_S
 ALL = Selection(Purpose.TRAIN, DIGEST, 0, 2**40)
@@ -30,7 +33,7 @@ class World:
         self.clock = clock()
         self.database, self.reports = opened(url, self.clock)
         self.datasets = Datasets(self.database, FixedRandomness(b"openings"))
-        self.retention = Retention(self.database, KEEP, 30 * DAY_S)
+        self.retention = Retention(self.database, KEEP)
 
     def receive(self, count, days_ago, purpose=Purpose.TRAIN, parameters=DIGEST):
         self.clock.seconds = NOW - days_ago * DAY_S
@@ -154,23 +157,6 @@ def test_a_dataset_that_was_selected_before_is_whole_though_deleting_began_befor
     assert world.reports.count(span) == 20
 
 
-def test_a_clock_that_leaps_deletes_nothing(world):
-    world.receive(20, 5)
-    with pytest.raises(ClockLeapt, match=r"365 days ahead.*max_leap_days = 366 in adserver\.toml"):
-        # Never looked at before: it is held against the newest report.
-        world.retention.forget(NOW + 360 * DAY_S)
-    assert world.retention.forget(NOW) == 0
-    for days in (31, 365, 36_500):
-        with pytest.raises(ClockLeapt):
-            world.retention.forget(NOW + days * DAY_S)
-    assert (world.reports.count(), world.datasets.floor()) == (20, NOW - KEEP)
-    assert Retention(world.database, KEEP, 400 * DAY_S).forget(NOW + 365 * DAY_S) == 20
-
-
-def test_an_empty_database_has_no_clock_to_be_held_against(world):
-    assert world.retention.forget(NOW) == 0
-
-
 def test_a_clock_that_was_ahead_and_is_put_right_does_not_hold_up_datasets(world):
     world.retention.forget(NOW)
     world.retention.forget(NOW + 25 * DAY_S)
@@ -182,7 +168,7 @@ def test_a_clock_that_was_ahead_and_is_put_right_does_not_hold_up_datasets(world
 def test_another_process_with_another_clock_ends_deleting_at_its_own(world):
     """One deletes by a clock that is ahead; the other puts the floor down; a dataset is selected above it."""
     world.receive(30, 5)
-    ahead = Retention(world.database, KEEP, 30 * DAY_S)
+    ahead = Retention(world.database, KEEP)
     selected: list[Selection] = []
 
     def pause():
@@ -207,7 +193,7 @@ class Watched(Retention):
     """Says when it has been asked so many times."""
 
     def __init__(self, database, fails=None):
-        super().__init__(database, 10 * DAY_S, 30 * DAY_S)
+        super().__init__(database, 10 * DAY_S)
         self.asked, self.twice, self._fails = 0, threading.Event(), fails
 
     def forget(self, now, pause=lambda: True):
@@ -227,7 +213,7 @@ def test_it_deletes_at_the_start_and_again_and_ends_with_the_block(database, cap
     reports.store(arrivals(30))
     at.seconds = NOW
     retention = Watched(database)
-    with caplog.at_level(logging.INFO), retention.running(at, 0.01):
+    with caplog.at_level(logging.INFO), retention.running(at, confirmed(at), 0.01):
         assert retention.twice.wait(PATIENCE_S)
     assert reports.count() == 0
     assert "30 old reports were deleted" in caplog.text
@@ -240,20 +226,43 @@ def test_it_deletes_at_the_start_and_again_and_ends_with_the_block(database, cap
 )
 def test_the_next_hour_comes_whatever_it_was(database, caplog, error, said):
     retention = Watched(database, error)
-    with retention.running(FixedClock(NOW), 0.01):
+    with retention.running(at := FixedClock(NOW), confirmed(at), 0.01):
         assert retention.twice.wait(PATIENCE_S)
     assert said in caplog.text
     assert "secret" not in caplog.text
 
 
-def test_a_clock_that_leapt_is_said_in_the_log(database, caplog):
-    Retention(database, 10 * DAY_S, 30 * DAY_S).forget(NOW)
-    retention = Watched(database)
-    with retention.running(FixedClock(NOW + 90 * DAY_S), 0.01):
-        assert retention.twice.wait(PATIENCE_S)
-    assert "the clock is 90 days ahead" in caplog.text
+def test_a_clock_that_nothing_confirms_deletes_nothing(database, caplog):
+    reports = Reports(database, FixedClock(NOW - 20 * DAY_S))
+    reports.store(arrivals(3))
+    at, asked = FixedClock(NOW), Asked(away)
+    with Retention(database, 10 * DAY_S).running(at, check(at, asked), 0.01):
+        assert asked.thrice.wait(PATIENCE_S)
+    assert (reports.count(), retained_from(database)) == (3, 0)
+    assert [each.message for each in caplog.records if "nothing is deleted" in each.message] == [
+        "nothing confirms the clock (ServiceAway), so nothing is deleted"
+    ], "once"
+
+
+def test_a_clock_that_is_wrong_deletes_nothing_until_it_is_put_right(database, caplog):
+    reports = Reports(database, FixedClock(NOW - 5 * DAY_S))
+    reports.store(arrivals(3))
+    ahead, asked = FixedClock(NOW + 29 * DAY_S), Asked(service(FixedClock(NOW)))
+    with Retention(database, 10 * DAY_S).running(ahead, check(ahead, asked), 0.01):
+        assert asked.thrice.wait(PATIENCE_S)
+        assert (reports.count(), retained_from(database)) == (3, 0)
+        asked.thrice.clear()
+        ahead.seconds = NOW
+        assert asked.thrice.wait(PATIENCE_S)
+    assert (reports.count(), retained_from(database)) == (3, NOW - 10 * DAY_S)
+    assert "the clock says 2024-11-02 00:00 UTC, that of the parameter service 2024-10-04" in caplog.text
+
+
+def retained_from(database):
+    with database.read() as connection:
+        return dataset_store.floor(connection)
 
 
 def test_it_does_not_wait_for_the_next_hour_to_stop(database):
-    with Watched(database).running(FixedClock(NOW), 3600):
+    with Watched(database).running(at := FixedClock(NOW), confirmed(at), 3600):
         pass

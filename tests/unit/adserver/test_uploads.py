@@ -27,8 +27,9 @@ from maskedlark.wire.report import HEAD_BYTES
 from maskedlark.wire.uploads import Verdict, encode_batch
 from tests.unit.adserver.cases import Asked
 from tests.unit.adserver.crowd import Held, at_once
-from tests.unit.adserver.stored import DOCUMENT, HOUR, ORIGIN, arrivals, clock, opened
+from tests.unit.adserver.stored import DOCUMENT, HOUR, ORIGIN, arrivals, clock, documents, opened
 from tests.unit.parameters.cases import DOCUMENT_KEY, SERVICE_KEY, make
+from tests.unit.web import clocks
 from tests.unit.web.service import NOW, AppTransport, Service, away
 
 ROOT = Path(__file__).parents[3]
@@ -118,6 +119,31 @@ def test_a_report_of_no_document_is_refused_when_its_form_or_hour_is_wrong(accep
     assert accept([at(HOUR), at(oldest), at(oldest - 1), at(HOUR + 49)]) == ["later"] * 2 + ["WrongHour"] * 2
     end = len(DOCUMENT.layout(Purpose.TRAIN).prefix) + HEAD_BYTES
     assert accept([at(HOUR)[:end], at(HOUR)[: end - 1]]) == ["later", "Truncated"]
+
+
+@pytest.mark.parametrize("at_service", [None, -3, 100])
+def test_no_hour_is_refused_by_a_clock_that_is_not_confirmed(tmp_path, at_service):
+    """It is later, and nothing is stored: the browser keeps the report."""
+    database, table = opened(f"sqlite:///{tmp_path / 'reports.db'}")
+    answers = away if at_service is None else clocks.service(FixedClock(clock().now() + at_service * 86_400))
+    ours = clocks.check(clock(), asked := clocks.Asked(answers))
+    ours.compare()
+    handler = UploadHandler(ORIGIN, table, clock(), documents, Limits(), ours)
+    handler.layouts.settle()
+    oldest = HOUR - Limits().hours_behind
+    hours = HOUR, HOUR + 48, oldest, HOUR + 49, oldest - 1, 0
+    sent = [arrivals(1, b"%d" % hour, hour=hour)[0].data for hour in hours]
+
+    def said():
+        return [each.error or each.outcome.value for each in handler.accept(encode_batch(sent))]
+
+    assert said() == ["stored"] * 3 + ["later"] * 3
+    assert table.count() == 3
+    asked.answers = clocks.service(clock())
+    ours.compare()
+    assert said() == ["duplicate"] * 3 + ["WrongHour"] * 3
+    handler.layouts.close()
+    database.close()
 
 
 def test_a_purpose_that_the_document_does_not_declare_is_refused(accept, service):

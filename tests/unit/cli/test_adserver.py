@@ -16,6 +16,7 @@ from maskedlark.randomness import SystemRandomness
 from maskedlark.storage.engine import open_database
 from maskedlark.web import key_file, serving
 from maskedlark.web.errors import BadConfig
+from maskedlark.web.parameters import ParameterClient
 from tests.unit.adserver.measuring import CONFIG
 from tests.unit.adserver.stored import arrivals
 from tests.unit.parameters.cases import SERVICE_KEY
@@ -65,7 +66,7 @@ def test_a_configuration_names_everything(served, begun, tmp_path, monkeypatch):
     path = tmp_path / "adserver.toml"
     path.write_text(CONFIG + "[limits]\nuploads = 3\n[serving]\nport = 9\n")
     made = []
-    monkeypatch.setattr(adserver, "create_app", lambda origin, *rest: made.append((origin, rest[-1].uploads)))
+    monkeypatch.setattr(adserver, "create_app", lambda origin, *rest: made.append((origin, rest[3].uploads)))
     run("serve", "--config", path)
     run("serve", "--config", path, "--host", "::1", "--port", 8001, "--log-level", "warning")
     assert served == [("127.0.0.1", 9), ("::1", 8001)]
@@ -88,6 +89,7 @@ def test_while_it_runs_old_reports_go(tmp_path, monkeypatch):
             pass
 
     monkeypatch.setattr(serving, "serve", serve)
+    monkeypatch.setattr(ParameterClient, "time", lambda self, nonce: SystemClock().now())
     run("serve", "--config", tmp_path / "adserver.toml")
     assert reports.count() == 30
     database.close()

@@ -18,10 +18,11 @@ from maskedlark.web.errors import (
     WrongContentType,
     WrongDigest,
 )
+from tests.unit.web.clocks import unconfirmed
 from tests.unit.web.signing import BODY, NOW, OTHER_KEY, OTHER_SIGNATURE, VERIFIER, changed, signed
 
 TYPE = "application/json"
-ADMISSION = RequestAdmission(VERIFIER, Limits())
+ADMISSION = RequestAdmission(VERIFIER, Limits(), unconfirmed())
 
 
 async def taken(request, admission=ADMISSION):
@@ -135,7 +136,7 @@ async def conversation(scope, receive):
 
 
 def test_one_origin_takes_half_of_the_room_at_most():
-    admission = RequestAdmission(VERIFIER, Limits(bodies=4))
+    admission = RequestAdmission(VERIFIER, Limits(bodies=4), unconfirmed())
 
     def request(**changes):
         return Request(scope(signed(**changes)), receiving(BODY))

@@ -528,8 +528,8 @@ def test_a_spent_budget_is_forbidden_and_not_to_be_tried_again():
 def test_what_is_past_its_time_is_forgotten_while_it_runs(helper, monkeypatch):
     seen, real = threading.Event(), type(helper.service).forget
 
-    def forget(service):
-        real(service)
+    def forget(service, every_s):
+        real(service, every_s)
         seen.set()
 
     monkeypatch.setattr(type(helper.service), "forget", forget)
@@ -548,7 +548,7 @@ def test_what_is_past_its_time_is_forgotten_while_it_runs(helper, monkeypatch):
 def test_a_failure_to_forget_does_not_end_forgetting(helper, monkeypatch, caplog):
     seen, calls = threading.Event(), []
 
-    def forget(_):
+    def forget(*_):
         calls.append(1)
         if len(calls) > 2:
             seen.set()

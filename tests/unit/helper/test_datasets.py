@@ -16,7 +16,7 @@ from maskedlark.errors import Expired, WrongLength
 from maskedlark.helper import chunk_file, sharding
 from maskedlark.helper.datasets import ABORTED_S
 from maskedlark.helper.errors import Busy, DamagedDataset
-from maskedlark.storage.errors import ClockLeapt, StorageUnavailable
+from maskedlark.storage.errors import StorageUnavailable
 from maskedlark.web.errors import (
     AlreadyFrozen,
     ChunkConflict,
@@ -649,22 +649,6 @@ def test_nobody_waits_for_a_freeze(tmp_path, sqlite_url, monkeypatch):
         monkeypatch.undo()
         assert freeze_all(datasets, 1) == frozen
         assert freeze_all(datasets, 1, "april").records == 2
-
-
-def test_a_clock_that_leaps_deletes_nothing(tmp_path, sqlite_url):
-    with helper(tmp_path, sqlite_url) as (datasets, _, clock):
-        datasets.forget()
-        filled(datasets, measured(2))
-        digest = bytes.fromhex(freeze_all(datasets, 1).digest)
-        clock.seconds += 3650 * 86_400
-        with pytest.raises(ClockLeapt, match=r"3650 days ahead.*max_leap_days = 3651 in helper\.toml"):
-            datasets.forget()
-        clock.seconds = NOW + 29 * 86_400
-        datasets.forget()
-        clock.seconds = NOW
-        datasets.open(DOCUMENT, "april", AGGREGATE)
-        assert datasets.add(ORIGIN, "april", 0, measured(2).chunk(0)).refused == {}
-        assert datasets.find(ORIGIN, digest).size(None) == 2
 
 
 def test_an_opening_stands_for_one_dataset(tmp_path, database_url):

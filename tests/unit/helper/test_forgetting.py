@@ -40,7 +40,7 @@ def queried(made: World) -> World:
 
 @pytest.mark.parametrize("engine", ["serial", "local-2", pytest.param("ray-2", marks=pytest.mark.long)])
 def test_what_has_expired_is_kept_by_no_process(tmp_path, engine):
-    with world(tmp_path, compute=ENGINES[engine], max_leap_days=4000) as made:
+    with world(tmp_path, compute=ENGINES[engine]) as made:
         assert everywhere(queried(made)), "else nothing would be forgotten"
         made.clock.seconds += made.document.report_lifetime_s + 3600
         made.service.forget()
@@ -49,7 +49,7 @@ def test_what_has_expired_is_kept_by_no_process(tmp_path, engine):
 
 def test_expired_secrets_are_in_no_file_while_the_helper_runs(tmp_path):
     """Nor is the seed of a noise in the log of what was written, or in a page that is free."""
-    with world(tmp_path, max_leap_days=4000) as made:
+    with world(tmp_path) as made:
         service = queried(made).service
         columns = (SEEDS.c.message, rows.RECEIPTS.c.seed)
         found = [row[0] for each in columns for row in service.database.rows(select(each)) if row[0]]
@@ -66,7 +66,7 @@ def _in_files(folder: Path, content: bytes) -> bool:
 
 
 def test_workers_that_are_away_are_told_later_and_all_else_is_deleted_now(tmp_path, monkeypatch):
-    with world(tmp_path, max_leap_days=4000) as made:
+    with world(tmp_path) as made:
         service, told = queried(made).service, []
 
         def away(*_):

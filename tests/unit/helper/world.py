@@ -137,11 +137,13 @@ def world(folder: Path, **changes: Any) -> Iterator[World]:
 
 
 @contextmanager
-def running(folder: Path, config: Config, clock: FixedClock) -> Iterator[World]:
-    """A helper on what it left on the disk."""
+def running(
+    folder: Path, config: Config, clock: FixedClock, theirs: FixedClock | None = None
+) -> Iterator[World]:
+    """A helper on what it left on the disk; `theirs` is the parameter service's clock, if it is another."""
     store = Store(folder / "parameters.db")
     publisher = Publisher(store, SERVICE_KEY, clock, PINNED)
-    transport = AppTransport(parameter_app(store, SERVICE_KEY, clock, PINNED))
+    transport = AppTransport(parameter_app(store, SERVICE_KEY, theirs or clock, PINNED))
     try:
         with open_service(config, clock, SystemRandomness(), httpx.Client(transport=transport)) as service:
             yield World(folder, service, clock, publisher)
