@@ -15,7 +15,7 @@ from maskedlark.cli.error_handling import command, group
 from maskedlark.cli.options import HelperConfig, Json, Listen, serve_command
 from maskedlark.cli.output import print_result
 from maskedlark.cli.receipts import read_lines
-from maskedlark.clock import SECONDS_AN_HOUR, SystemClock
+from maskedlark.clock import SECONDS_AN_HOUR, Clock, SystemClock
 from maskedlark.helper import backup as backups
 from maskedlark.helper import config as configuration
 from maskedlark.helper import recovery
@@ -32,7 +32,9 @@ from maskedlark.parameters.meaning import moment
 from maskedlark.randomness import SystemRandomness
 from maskedlark.web import key_file
 from maskedlark.web import skeleton as settings_file
+from maskedlark.web.clock_check import ClockCheck
 from maskedlark.web.errors import NotThere
+from maskedlark.web.parameters import ParameterClient
 from maskedlark.web.remote import API, Remote
 from maskedlark.wire import keys
 from maskedlark.wire.keys import KEYS_TYPE
@@ -81,6 +83,8 @@ def rotate(
 ) -> None:
     """Make new keys, beside the old ones, and publish them. A running helper takes them up by itself."""
     settings, signing = configuration.read(config), key_file.read(identity)
+    if publishing:
+        _check_clock(settings, SystemClock())
     span = Span(valid_days * DAY_S, overlap_days * DAY_S)
     least = _published_sequence(settings, signing.verifying) + 1 if publishing else 0
     keyring, now = _keyring(settings), SystemClock().now()
@@ -175,6 +179,7 @@ def recover(
 ) -> None:
     """Bring a ledger that was put back up to what was signed since. A budget is never reset."""
     settings, clock = configuration.read(config), SystemClock()
+    _check_clock(settings, clock)
     signed = [receipt for path in receipts for receipt in read_lines(path)]
     if anchor_lost or close:
         whose = "all origins" if anchor_lost else ", ".join(close)
@@ -189,6 +194,15 @@ def recover(
         "refused_before_hour": done.floor,
     }
     print_result(fields, as_json, *(list(_recovered(done)) or ["nothing was lost"]))
+
+
+def _check_clock(settings: Config, clock: Clock) -> None:
+    """Refuse a clock that the parameter service contradicts: what is written by it stays."""
+    service = settings.parameter_service, settings.service_key_public, settings.parameters_folder
+    with ParameterClient(*service, clock, {}) as parameters:
+        check = ClockCheck(clock, parameters, SystemRandomness())
+        check.compare()
+        check.check()
 
 
 def _keyring(settings: Config) -> Keyring:

@@ -10,7 +10,9 @@ import httpx
 import pytest
 
 import maskedlark.cli
+from maskedlark.cli import helper as cli_helper
 from maskedlark.cli.helper import app
+from maskedlark.clock import FixedClock, SystemClock
 from maskedlark.helper import config
 from maskedlark.helper.anchor import FileAnchor
 from maskedlark.ledger.rows import ChainHead
@@ -176,3 +178,16 @@ def test_it_says_where_it_listens_answers_and_stops(world):
         finally:
             running.send_signal(signal.SIGTERM)
         assert running.wait(60) == 0
+
+
+@pytest.mark.parametrize("off", [29 * 86_400, -29 * 86_400])
+def test_keys_are_not_made_nor_a_ledger_recovered_by_a_clock_that_is_wrong(world, monkeypatch, off):
+    world.run("rotate", *world.config, *world.identity)
+    before = world.keys.read_bytes()
+    monkeypatch.setattr(cli_helper, "SystemClock", lambda: FixedClock(SystemClock().now() + off))
+    for words in (["rotate", *world.config, *world.identity], ["recover", *world.config]):
+        one_line(world.run(*words, code=4), "ClockDisagrees: the clock says")
+    assert world.keys.read_bytes() == before
+    world.transport.app = away  # With nobody to ask, the operator's clock counts.
+    world.run("rotate", *world.config, *world.identity, "--no-publish")
+    assert world.keys.read_bytes() != before
