@@ -5,11 +5,11 @@
         BrokenChain, Busy, CannotServe, CorruptCache, DamagedDataset, DatasetChanged, DatasetRefused,
         DecodeError, Expired, FieldOverflow, FolderInUse, HelperAway, HelpersDiffer, InexactDevice,
         InvalidDocument, KeysBehind, LedgerBehind, LimitReached, LockHeld, NeedsPandas, NoCheckSecret,
-        NoClone, NoReceiptKey, NoValidKey, NotDeclared, NotMersenne, NotOurs, NotThere, OtherFolder, OtherRun,
-        OtherSimulation, OutsidePolicy, ReceiptsMissing, Refused, ReleaseRefused, RequestRefused,
-        RunInUse, ServiceAway, StorageUnavailable, StrangeAnswer, UnknownRequest, UnknownSchema,
-        UnreadableStorage, UnsupportedDatabase, UnusedDatabase, UploadRefused, WeakKey, WorkFailed,
-        WorkersLost, WrongContentType
+        NoClone, NoReceiptKey, NoValidKey, NotDeclared, NotMersenne, NotOurs, NotThere, OtherFolder,
+        OtherRun, OtherSimulation, OutsidePolicy, ReceiptsMissing, Refused, ReleaseRefused,
+        RequestRefused, RunInUse, ServiceAway, StorageUnavailable, StrangeAnswer, UnknownRequest,
+        UnknownSchema, UnreadableStorage, UnsupportedDatabase, UnusedDatabase, UploadRefused, WeakKey,
+        WorkFailed, WorkersLost, WrongContentType
     BadEngine: ClusterAway, ClusterTaken, ClusterTooSmall, NotAuthenticated, NotEncrypted, OtherVersion,
         RayMissing, UnusableDevice
     BadKeyFile: NoKeys
@@ -39,7 +39,7 @@
     RequestRefused: BadRequestSignature, NotForUs, StaleRequest, UnsignedRequest, WrongDigest
     BadRequestSignature: UndeclaredKey
     ServiceAway: DiskShareUsed, NotReady, TooManyReports, TooManyUploads
-    NotReady: CertificateExpired, Draining
+    NotReady: CertificateExpired, ClockDisagrees, Draining
     StorageUnavailable: DiskFull
     UnsupportedDatabase: AnchorInLedger
     UploadRefused: Conflict, UndeclaredReport, WrongHour, WrongOrigin

@@ -65,7 +65,7 @@ def create_app(
     async def upload(request: Request) -> Response:
         """Take a batch of reports: one answer for each, in order, when what was taken is durable."""
         await rates.check_disk()
-        announced = min(int(request.headers.get("content-length", 0)), handler.limits.body_bytes)
+        announced = body.announced(request, handler.limits.body_bytes)
         host = request.client and request.client.host
         with rates.upload(host, announced) as taken, memory.reserve() as reservation:
             batch = await read_upload(request, handler.limits, reservation)

@@ -71,7 +71,11 @@ def init(
 def serve(settings: Config, listen: Listen) -> None:
     """Take uploads. Prints where it listens; SIGINT or SIGTERM stops it. Needs no key."""
     clock, file = SystemClock(), file_of(settings.database)
-    lock = only_process(file.parent, name=f".{file.name}.running") if file else nullcontext()
+    lock = (
+        only_process(file.parent, name=f".{file.name}.running")
+        if file and file.parent.is_dir()
+        else nullcontext()
+    )
     with lock, closing(open_database(settings.database, wait=True)) as database:
         reports = Reports(database, clock)
         retention = Retention(database, settings.keep_days * DAY_S)

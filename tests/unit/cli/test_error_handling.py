@@ -56,7 +56,17 @@ ROOMS = (
 )
 BUDGET = {"AccountClosed", "BudgetExhausted", "DeltaExhausted", "OverCeiling"}
 AWAY = {
-    *("Busy", "Draining", "HelperAway", "NotReady", "ServiceAway", "SlotTaken"),
+    *(
+        "Busy",
+        "CertificateExpired",
+        "ClockDisagrees",
+        "DiskFull",
+        "Draining",
+        "HelperAway",
+        "NotReady",
+        "ServiceAway",
+        "SlotTaken",
+    ),
     *("DiskShareUsed", "StorageUnavailable", "TooManyReports", "TooManyUploads", "WorkersLost"),
 }
 

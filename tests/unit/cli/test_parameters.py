@@ -311,7 +311,9 @@ def test_pins_are_read_by_name(world):
 
 def test_serve_closes_its_store(world, monkeypatch):
     seen = []
-    monkeypatch.setattr(serving, "serve", lambda _, found: seen.append((found.host, found.port)))
+    monkeypatch.setattr(
+        serving, "serve", lambda _, settings, **_more: seen.append((settings.host, settings.port))
+    )
     world.run("serve", *configured(world))
     world.run("serve", *configured(world, "[serving]\nport = 7\n"), "--host", "::1")
     assert seen == [("127.0.0.1", 0), ("::1", 7)]
@@ -328,7 +330,7 @@ def test_init_makes_settings_that_serve(world, monkeypatch):
         "helper-0": pins["helper-0"]
     }
     assert [*found.pinned.origins] == ["ads.example"]
-    monkeypatch.setattr(serving, "serve", lambda *_: None)
+    monkeypatch.setattr(serving, "serve", lambda *_, **_more: None)
     world.run("serve", "--config", folder / "parameters.toml")
     assert (folder / "parameters.sqlite").exists()
     one_line(world.run("init", folder, code=1), "exists already")
