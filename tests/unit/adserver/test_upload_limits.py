@@ -178,6 +178,22 @@ def test_who_sends_too_much_hears_when_to_come_again_and_nothing_of_it_is_read(r
     assert reports.count() == 40
 
 
+def test_a_body_of_unknown_size_counts_as_the_largest_while_it_comes(reports):
+    app = create_app(ORIGIN, reports, clock(), documents, Limits(address_bytes_per_s=1000, burst_s=10))
+    meanwhile = []
+
+    async def slowly():
+        yield b""
+        transport = httpx.ASGITransport(app, client=(ONE, 1))
+        async with httpx.AsyncClient(transport=transport, base_url="http://ads.example") as client:
+            meanwhile.append(await client.post("/v2/reports", headers={"content-type": CONTENT_TYPE}))
+        yield encode_batch(data(1))
+
+    assert ask(app, ONE, content=slowly()).status_code == 200
+    assert meanwhile[0].status_code == 429
+    assert ask(app, ONE, encode_batch(data(1))).status_code == 200
+
+
 def test_reports_beyond_their_share_of_the_disk_are_to_come_again(reports):
     app = create_app(ORIGIN, reports, clock(), documents, Limits(disk_share=1e-12))
     answer = ask(app, ONE, encode_batch(data(1)))
