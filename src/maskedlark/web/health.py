@@ -42,7 +42,7 @@ class Readiness:
                 self._fault = error
             except Exception as error:  # noqa: BLE001 - a mistake of ours, raised to whoever asks
                 self._fault = error
-            self._next = self._now() + EVERY_S
+            self._next, self._begun = self._now() + EVERY_S, math.inf
             self._looking.release()
         elif self._looking.locked() and self._now() - self._begun > STUCK_S:
             raise NotReady(
