@@ -75,6 +75,8 @@ def serve(
     with inherited.listening if inherited else listen(settings.host, settings.port) as listening:
         server = _Server(app, settings, inherited, partial(reload, app))
         signal.signal(signal.SIGHUP, server.handle_hangup)
+        if inherited:
+            reload(app)  # They may have changed since the parent read them.
         server.run(sockets=[listening])
 
 

@@ -29,6 +29,7 @@ def app() -> FastAPI:
     """Answers at once, with much, with what it was sent, or when it is let go."""
     made, leave = FastAPI(), threading.Event()
     begun: list[bool] = []
+    made.state.reloads = 0
     error_responses.install(made)
     made.state.metrics = CollectorRegistry()
     health.install(made, lambda: None)
@@ -37,6 +38,10 @@ def app() -> FastAPI:
     @made.get("/pid")
     async def pid() -> Response:
         return Response(str(os.getpid()))
+
+    @made.get("/reloads")
+    async def reloads() -> Response:
+        return Response(str(made.state.reloads))
 
     @made.get("/client")
     async def client(request: Request) -> Response:
@@ -137,11 +142,15 @@ def rest(connection: socket.socket) -> bytes:
         return b""
 
 
+def _reloaded(made: FastAPI) -> None:
+    made.state.reloads += 1
+
+
 def child(settings: Serving, inherited: Inherited) -> None:
     """One of several processes."""
     signals.before_serving()
     try:
-        serve(app(), settings, inherited)
+        serve(app(), settings, inherited, _reloaded)
     except CannotServe as error:
         sys.exit(f"{type(error).__name__}: {error}")
 

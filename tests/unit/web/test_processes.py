@@ -80,6 +80,10 @@ def test_a_process_that_is_killed_is_started_again_and_the_others_answer_meanwhi
     assert not all_pids(several, *before) & before
 
 
+def test_each_process_reads_the_settings_when_it_starts_as_the_parent_read_them_long_ago(several):
+    assert several.ask("/reloads").endswith(b"\r\n\r\n1")
+
+
 def test_told_to_stop_all_answer_what_is_under_way_and_that_is_no_failure():
     with served({"processes": PROCESSES, "stop_within_s": 30}) as made:
         pids = all_pids(made)
