@@ -53,12 +53,12 @@ def _seen(files: Iterable[Path]) -> list[bytes]:
 
 
 def _end(certificate: Path) -> float:
-    """When the first of a chain ends."""
+    """When the service's own ends. Others of its chain may have ended where clients trust one above."""
     try:
         chain = x509.load_pem_x509_certificates(certificate.read_bytes())
     except (OSError, ValueError):
         raise BadCertificate(f"{certificate} is no chain of certificates in PEM") from None
-    return min(each.not_valid_after_utc.timestamp() for each in chain)
+    return chain[0].not_valid_after_utc.timestamp()
 
 
 def context(certificate: Path, key: Path) -> ssl.SSLContext:

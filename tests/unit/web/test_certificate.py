@@ -72,6 +72,12 @@ def test_files_are_read_again_only_when_they_have_changed_and_are_a_pair(pair, t
     made.check()
 
 
+def test_another_of_the_chain_may_have_ended(pair, tmp_path):
+    ended = pem.make(tmp_path, "ended", ends_in_s=-1).certificate.read_bytes()
+    pair.certificate.write_bytes(pair.certificate.read_bytes() + ended)
+    Certificate(*pair).check()
+
+
 def test_a_certificate_that_has_ended_is_said(tmp_path):
     with pytest.raises(CertificateExpired, match="renew its files"):
         Certificate(*pem.make(tmp_path, ends_in_s=-1)).check()
