@@ -27,7 +27,7 @@ from maskedlark.wire.keys import KeyConfiguration
 from maskedlark.wire.service_time import ServiceTime
 from maskedlark.wire.signatures import VerifyingKey
 
-_TIMELY = Patience(max_bytes=1 << 12, timeout_s=3.0, within_s=3.0)
+_TIMELY = Patience(max_bytes=1 << 16, timeout_s=3.0, within_s=3.0)
 
 
 class ParameterClient(ClosesOnExit):
@@ -209,7 +209,7 @@ class ParameterClient(ClosesOnExit):
         if before is not None and self._is_fresh(asking):
             return before
         try:
-            configuration = cached.accept(self._remote.get(f"{API}/keys", {"helper": cached.helper}))
+            configuration = cached.accept(self._remote.get(f"{API}/keys", {"helper": cached.helper}, _TIMELY))
         except (ServiceAway, NotThere) as error:
             if before is None:
                 raise
