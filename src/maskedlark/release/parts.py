@@ -69,8 +69,11 @@ class Work:
         """All rows, numbered across datasets, and which of them count."""
         rows = self.rows[0]
         if len(datasets) > 1:
-            starts = np.cumsum([0, *(sum(map(len, own)) for own in datasets)]).astype(rows.dtype)
-            rows = np.concatenate([own + start for own, start in zip(self.rows, starts, strict=False)])
+            starts = np.cumsum([0, *(sum(map(len, own)) for own in datasets)])
+            # One dataset's numbers fit into 32 bits, those of thousands may not.
+            kind = rows.dtype if starts[-1] < np.iinfo(rows.dtype).max else starts.dtype
+            numbered = zip(self.rows, starts.astype(kind), strict=False)
+            rows = np.concatenate([own.astype(kind) + start for own, start in numbered])
         # Whether they are in order follows from the kind of sampling.
         if not (rows[1:] < rows[:-1]).any():
             return rows, self.counted

@@ -246,6 +246,25 @@ def test_every_shard_does_work_of_a_public_size_and_who_counts_is_the_same(sampl
     assert len(set(sizes)) == (sampling.batches or 1), "whatever the batch"
 
 
+class Sized:
+    """A shard of which only the size is looked at."""
+
+    def __init__(self, size):
+        self.size = size
+
+    def __len__(self):
+        return self.size
+
+
+def test_more_records_than_32_bits_number_are_each_in_the_batch_once():
+    """Each dataset's own fit; those of thousands together do not."""
+    size, datasets = 1 << 26, 33
+    rows = tuple(np.array([0, place + 1, size - 1], np.int32) for place in range(datasets))
+    work = Work(rows, np.ones(3 * datasets, np.bool_), 1e-7)
+    pieces = work.cut([[Sized(size)]] * datasets, SystemRandomness())
+    assert [each.rows[each.counted].tolist() for each in pieces] == [own.tolist() for own in rows]
+
+
 def test_who_is_chosen_is_public_and_not_padded():
     drawn = session(Sampling(kind="chosen", held_out=0.3), 50)
     pieces = drawn.work(0, ((10, 20), (30, 31))).cut([cut_at(50, 15)], SystemRandomness())
