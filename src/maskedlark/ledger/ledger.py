@@ -40,6 +40,8 @@ from maskedlark.wire.signatures import SigningKey
 
 SEED_BYTES = 32
 PAGE = 1000
+PAGE_BYTES = 2 << 20
+"""More than goes into a page over HTTP: a receipt over thousands of datasets is large."""
 
 
 class Anchor(Protocol):
@@ -268,7 +270,7 @@ class Ledger:
         """
         head = self._anchor.read(origin)
         with self.database.read() as connection:
-            return rows.receipts(connection, origin, after, head.number if head else 0, PAGE)
+            return rows.receipts(connection, origin, after, head.number if head else 0, PAGE, PAGE_BYTES)
 
     def check(self) -> None:
         """Return if no origin's chain is behind its anchor; raise if one is. Run at the start."""

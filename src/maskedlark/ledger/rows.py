@@ -139,12 +139,17 @@ def receipt_at(connection: sa.Connection, origin: str, number: int) -> SignedRec
 
 
 def receipts(
-    connection: sa.Connection, origin: str, after: int, until: int, most: int
+    connection: sa.Connection, origin: str, after: int, until: int, most: int, most_bytes: int
 ) -> list[SignedReceipt]:
-    """At most `most` receipts of an origin's chain, after one number and up to another."""
+    """Receipts of an origin's chain, after one number and up to another: at most `most`, or these bytes."""
     here = (RECEIPTS.c.origin == origin, RECEIPTS.c.number > after, RECEIPTS.c.number <= until)
     query = sa.select(RECEIPTS.c.receipt).where(*here).order_by(RECEIPTS.c.number).limit(most)
-    return [receipt.decode(each) for each in connection.scalars(query)]
+    found, size = [], 0
+    for stored in connection.execution_options(yield_per=8).scalars(query):
+        found.append(receipt.decode(stored))
+        if (size := size + len(stored)) > most_bytes:
+            break
+    return found
 
 
 def find(connection: sa.Connection, origin: str, request: bytes, digest: bytes) -> sa.Row[Any] | None:

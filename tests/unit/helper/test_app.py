@@ -738,3 +738,8 @@ def test_receipts_come_in_pages(helper, monkeypatch):
         page, more = receipts(helper, after=len(found))
         found += page
     assert found == whole
+    # No more is read than is sent and shows that there is more.
+    monkeypatch.setattr("maskedlark.ledger.ledger.PAGE_BYTES", 2 * len(whole[1].encode()) + 10)
+    assert len(helper.service.ledger.receipts(ORIGIN)) == 3
+    found, more = receipts(helper)
+    assert (found, more) == (whole[: len(found)], True)
