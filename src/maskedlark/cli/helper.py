@@ -179,7 +179,8 @@ def recover(
 ) -> None:
     """Bring a ledger that was put back up to what was signed since. A budget is never reset."""
     settings, clock = configuration.read(config), SystemClock()
-    _check_clock(settings, clock)
+    if not _check_clock(settings, clock).is_confirmed:
+        typer.confirm(f"Nothing confirms this clock. Is it {moment(clock.now())}?", abort=True, err=True)
     signed = [receipt for path in receipts for receipt in read_lines(path)]
     if anchor_lost or close:
         whose = "all origins" if anchor_lost else ", ".join(close)
@@ -196,13 +197,14 @@ def recover(
     print_result(fields, as_json, *(list(_recovered(done)) or ["nothing was lost"]))
 
 
-def _check_clock(settings: Config, clock: Clock) -> None:
-    """Refuse a clock that the parameter service contradicts: what is written by it stays."""
+def _check_clock(settings: Config, clock: Clock) -> ClockCheck:
+    """Compare it. Refuse a clock that the parameter service contradicts: what is written by it stays."""
     service = settings.parameter_service, settings.service_key_public, settings.parameters_folder
     with ParameterClient(*service, clock, {}) as parameters:
         check = ClockCheck(clock, parameters, SystemRandomness())
         check.compare()
         check.check()
+    return check
 
 
 def _keyring(settings: Config) -> Keyring:
