@@ -40,6 +40,7 @@ from maskedlark.release import messages
 from maskedlark.release.errors import UnknownFunction
 from maskedlark.storage.engine import Database, open_database
 from maskedlark.web import key_file
+from maskedlark.web.clock_check import ClockCheck
 from maskedlark.web.errors import AlreadyFrozen, NotThere, ServiceAway, StrangeAnswer
 from maskedlark.web.parameters import ParameterClient
 from maskedlark.web.remote import ClosesOnExit
@@ -108,6 +109,9 @@ class Client(ClosesOnExit):
         """
         known = self._parameters
         document = known.latest(self.origin) if parameters is None else known.by_digest(parameters)
+        check = ClockCheck(self._clock, known, self._rng)
+        check.compare()
+        check.check()  # What a wrong one ends stays ended: later reports could not be selected.
         end = self._clock.now() if end is None else end
         start = self._follows(purpose, document) if start is None else start
         selection = Selection(purpose, document.digest, start, end)

@@ -42,6 +42,7 @@ class Retention:
     @contextmanager
     def running(self, clock: Clock, check: ClockCheck, every_s: float = EVERY_S) -> Iterator[None]:
         """While the block runs, a thread compares clocks and deletes old reports, first at the start."""
+        check.compare()  # Before anything is taken by it.
         stop = threading.Event()
         thread = threading.Thread(target=self._run, args=(clock, check, every_s, stop), name="retention")
         thread.start()

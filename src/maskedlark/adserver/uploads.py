@@ -161,8 +161,12 @@ class UploadHandler:
         is_timely = head.hour in hours
         if not is_timely and (self._clock_check is None or self._clock_check.is_confirmed):
             raise WrongHour("a report of an hour too far from now")
-        # Never refused for want of a document, which the browser may know before us, or by a wrong clock.
-        return Arrival(layout, head, data) if layout and is_timely else Answer(outcome=Verdict.LATER)
+        # Never refused for want of a document, which the browser may know before us, or by a wrong clock; nor
+        # stored by one: it would be received at a time that is not over for long.
+        is_wrong = self._clock_check is not None and self._clock_check.is_contradicted
+        if layout is None or is_wrong or not is_timely:
+            return Answer(outcome=Verdict.LATER)
+        return Arrival(layout, head, data)
 
 
 class _Upload:

@@ -56,10 +56,15 @@ class ClockCheck:
         """A request of this origin has verified as fresh: its clock agrees with ours."""
         self._origins[origin] = self._clock.now(), time.monotonic()
 
+    @property
+    def is_contradicted(self) -> bool:
+        """Whether the parameter service contradicted this clock, which was not set or confirmed since."""
+        return bool(self._fault) and not self.is_confirmed
+
     def check(self) -> None:
-        """Raise if the parameter service contradicted this clock and nothing confirmed it since."""
-        if fault := self._fault:
-            raise ClockDisagrees(fault)
+        """Raise if it is contradicted."""
+        if self.is_contradicted:
+            raise ClockDisagrees(self._fault)
 
     @property
     def is_confirmed(self) -> bool:

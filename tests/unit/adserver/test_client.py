@@ -22,7 +22,7 @@ from maskedlark.release.messages import Request
 from maskedlark.storage.engine import open_database
 from maskedlark.storage.errors import UnusedDatabase
 from maskedlark.web import key_file
-from maskedlark.web.errors import BadConfig, BadKeyFile, CorruptCache, StrangeAnswer
+from maskedlark.web.errors import BadConfig, BadKeyFile, ClockDisagrees, CorruptCache, StrangeAnswer
 from tests.unit.adserver.measuring import CONFIG, World
 from tests.unit.parameters import cases
 from tests.unit.parameters.cases import HELPER_KEYS
@@ -92,6 +92,16 @@ def test_a_key_that_is_anothers_names_the_settings(world, path, setting, monkeyp
             pytest.raises(error, match="check service_key and origin_key"),
         ):
             client.select("tuesday")
+
+
+def test_nothing_is_selected_by_a_clock_that_the_parameter_service_contradicts(world):
+    """It would end a time that is to come: no report could be selected until then."""
+    world.client._clock = FixedClock(world.clock.now() + 29 * 86_400)
+    with pytest.raises(ClockDisagrees, match="the clock says"):
+        world.client.select("tuesday")
+    world.client._clock = world.clock
+    world.frozen("tuesday", at=NOW + 100)
+    assert [each.name for each in world.client.datasets()] == ["monday", "tuesday"]
 
 
 def test_a_url_with_a_port_that_is_none_is_not_shown(path):
