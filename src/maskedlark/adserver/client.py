@@ -15,7 +15,7 @@ from maskedlark.adserver import checking, config, datasets, explanation, freezin
 from maskedlark.adserver.combining import Answered
 from maskedlark.adserver.dataset_store import Dataset, Datasets, DatasetState
 from maskedlark.adserver.datasets import QueryableDatasets
-from maskedlark.adserver.errors import AnsweredBefore, HelperAway, UnknownRequest
+from maskedlark.adserver.errors import AnsweredBefore, UnknownRequest
 from maskedlark.adserver.explanation import Explained
 from maskedlark.adserver.queries import Queries, QuerySpec
 from maskedlark.adserver.query_arguments import Grouping, Groupings, Where
@@ -29,9 +29,10 @@ from maskedlark.adserver.spending import BudgetState, spending
 from maskedlark.adserver.table import Table
 from maskedlark.clock import Clock, SystemClock
 from maskedlark.core.purpose import Purpose
-from maskedlark.errors import Expired
+from maskedlark.errors import MaskedLarkError
 from maskedlark.functions.function import Arguments, Function
 from maskedlark.functions.sums import Sums
+from maskedlark.ledger.errors import BadReceipt
 from maskedlark.ledger.receipt import SignedReceipt
 from maskedlark.parameters.document import Document
 from maskedlark.parameters.settings import HelperIdentity
@@ -41,7 +42,7 @@ from maskedlark.release.errors import UnknownFunction
 from maskedlark.storage.engine import Database, open_database
 from maskedlark.web import key_file
 from maskedlark.web.clock_check import ClockCheck
-from maskedlark.web.errors import AlreadyFrozen, NotThere, ServiceAway, StrangeAnswer
+from maskedlark.web.errors import AlreadyFrozen
 from maskedlark.web.parameters import ParameterClient
 from maskedlark.web.remote import ClosesOnExit
 
@@ -355,7 +356,9 @@ class Client(ClosesOnExit):
         """Fetch a helper's receipts; returns why that is not possible."""
         try:
             self._receipts.update(self._connections.helper(helper))
-        except (ServiceAway, HelperAway, NotThere, StrangeAnswer, Expired) as error:
+        except BadReceipt:
+            raise  # Of two histories neither tells what was spent.
+        except MaskedLarkError as error:
             return str(error)
         return None
 

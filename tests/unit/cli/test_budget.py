@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 from maskedlark.adserver.client import Client
 from maskedlark.adserver.remote_helper import Retries
 from maskedlark.cli import app, budget
-from maskedlark.errors import Expired
+from maskedlark.errors import BadSignature, Expired
 from maskedlark.ledger.budget import SESSIONS
 from maskedlark.ledger.errors import BadReceipt
 from maskedlark.parameters.policy import against_coalition
@@ -123,6 +123,10 @@ def test_of_a_helper_that_is_lost_the_stored_receipts_count(helpers, monkeypatch
     (found,) = json.loads(shown("--json"))["documents"]
     assert list(found["helpers_missing"]) == ["helper-0", "helper-1"]
     assert found["limits"][0]["spent"] > first.plan().epsilon
+    # A new helper has the name of the lost one, and its own identity.
+    monkeypatch.setattr(helpers.helpers[0], "receipts", raising(BadSignature("it does not verify")))
+    (found,) = json.loads(shown("--json"))["documents"]
+    assert found["helpers_missing"]["helper-0"] == "it does not verify"
 
 
 def test_a_helper_that_shows_two_histories_is_no_missing_one(helpers, monkeypatch):
