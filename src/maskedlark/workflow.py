@@ -60,15 +60,7 @@ from maskedlark.core.batches import SEED_BYTES
 from maskedlark.core.declared import Measure, Model
 from maskedlark.core.field import FieldArray
 from maskedlark.core.purpose import Purpose
-from maskedlark.core.records import (
-    AggregateRecords,
-    Coded,
-    Entry,
-    Records,
-    TrainingRecords,
-    in_order,
-    selected,
-)
+from maskedlark.core.records import AggregateRecords, Coded, Entry, Records, TrainingRecords, in_order
 from maskedlark.errors import Expired, NotDeclared
 from maskedlark.functions import Functions
 from maskedlark.functions.function import AnyFunction
@@ -175,7 +167,7 @@ class _Held:
         return len(self.held)
 
     def records(self, rows: NDArray[np.intp] | None = None) -> Records:
-        return selected(self.held, rows)
+        return self.held.select_rows(rows)
 
 
 class LocalHelper(RemoteHelper):

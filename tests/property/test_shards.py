@@ -109,7 +109,7 @@ def described(made):
 
 def check(query: Query, ends: Sequence[int], k: int) -> None:
     truth = stepping.truth(TRAINED, "clicks", SIZE, b"records")
-    cut = [truth.block(slice(*pair)) for pair in pairwise([0, *ends, SIZE])]
+    cut = [truth.select_rows(slice(*pair)) for pair in pairwise([0, *ends, SIZE])]
     whole = query.share([truth], k)
     same(query.share(cut, k), whole)
     same(query.tables(through_workers(query, cut, [1]), k), whole)

@@ -9,7 +9,7 @@ from typing import Any
 from maskedlark.compute.engine import Engine
 from maskedlark.core.candidates import All
 from maskedlark.core.declared import Model
-from maskedlark.core.records import Records, TrainingRecords, selected
+from maskedlark.core.records import Records, TrainingRecords
 from maskedlark.helper import columns
 from maskedlark.helper.columns import Places, ShardContents
 from maskedlark.helper.dataset_files import LocalFiles
@@ -30,7 +30,7 @@ class HeldShard:
         return len(self.held)
 
     def records(self, rows: Places | None = None) -> Records:
-        return selected(self.held, rows)
+        return self.held.select_rows(rows)
 
 
 def stored(folder: Path, model: Model, pieces: Sequence[TrainingRecords]) -> list[StoredShard]:

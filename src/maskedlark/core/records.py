@@ -46,6 +46,10 @@ class AggregateRecords:
     def __len__(self) -> int:
         return len(self.shares)
 
+    def select_rows(self, _rows: object) -> "AggregateRecords":
+        """All of them: who adds up has no part of a shard."""
+        return self
+
 
 @dataclass(frozen=True, repr=False)
 class TrainingRecords:
@@ -62,8 +66,8 @@ class TrainingRecords:
     def __len__(self) -> int:
         return len(self.shares)
 
-    def select_rows(self, rows: NDArray[np.intp] | None) -> "TrainingRecords":
-        """Only these records, in this order, copied; None for all of them, as they are."""
+    def select_rows(self, rows: NDArray[np.intp] | slice | None) -> "TrainingRecords":
+        """Only these records, in this order, copied unless they are a slice; None for all, as they are."""
         if rows is None:
             return self
         shown = tuple(each if len(each) == 1 < len(self) else each[rows] for each in self.candidates)
@@ -74,12 +78,6 @@ class TrainingRecords:
         """The same records, of which those that are not counted add 0 to every sum."""
         return replace(self, shares=self.shares * counted[:, None])
 
-    def block(self, rows: slice) -> "TrainingRecords":
-        """Some neighbouring records, not copied."""
-        shown = tuple(each if len(each) == 1 < len(self) else each[rows] for each in self.candidates)
-        indices = tuple(each[rows] for each in self.indices)
-        return TrainingRecords(self.ids[rows], self.features[rows], shown, self.shares[rows], indices)
-
     def masks(self, label: int) -> FieldArray:
         """The masks of one label's candidates: (n, m)."""
         before = sum(shown.shape[1] for shown in self.candidates[:label])
@@ -87,11 +85,6 @@ class TrainingRecords:
 
 
 Records = AggregateRecords | TrainingRecords
-
-
-def selected(records: Records, rows: NDArray[np.intp] | None) -> Records:
-    """Only these records to train, None for all; records to aggregate as they are."""
-    return records.select_rows(rows) if isinstance(records, TrainingRecords) else records
 
 
 def joined(pieces: Sequence[Records]) -> Records:

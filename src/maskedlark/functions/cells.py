@@ -198,7 +198,7 @@ class CellsQuery(Query):
         size = max(1, min(_BLOCK, _AT_ONCE // max(1, records.shares.shape[1])))
         partial: list[Partial] = []
         for start in range(0, max(1, len(records)), size):
-            block = records.block(slice(start, start + size))
+            block = records.select_rows(slice(start, start + size))
             cells = exact.cells(self.network, self.weights, block.features, partitions, device=device)
             counts = [each.counts(block, own) for each, own in zip(self.asked, cells, strict=True)]
             partial = [self.combined([*partial, counts])]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from maskedlark.core.declared import Measure, Model
 from maskedlark.core.purpose import Purpose
-from maskedlark.core.records import Records, joined, selected
+from maskedlark.core.records import Records, joined
 from maskedlark.helper import columns
 from maskedlark.helper.columns import ENTRIES, Contents, Places, ShardContents, Stored
 from maskedlark.helper.dataset_files import DatasetFiles
@@ -93,7 +93,7 @@ class _OpenedShards:
         with self._lock:
             if kept is None and self._has_room(size):
                 self._kept[name] = _Kept(records, size, now)
-        return selected(records, rows)
+        return records if rows is None else records.select_rows(rows)
 
     def _has_room(self, size: int) -> bool:
         return not self._kept or sum(kept.size for kept in self._kept.values()) + size <= KEPT_BYTES

@@ -11,7 +11,7 @@ from sqlalchemy import select
 from maskedlark.compute.engine import SerialEngine
 from maskedlark.core import field, sharing
 from maskedlark.core.purpose import Purpose
-from maskedlark.core.records import AggregateRecords, Coded, Records, selected
+from maskedlark.core.records import AggregateRecords, Coded, Records
 from maskedlark.dp import mechanisms
 from maskedlark.dp.mechanisms import Sensitivity
 from maskedlark.errors import BadArguments, Expired, FieldOverflow, NoiseTooSmall
@@ -63,7 +63,7 @@ class Held:
         return len(self.held)
 
     def records(self, rows=None) -> Records:
-        return selected(self.held, rows)
+        return self.held.select_rows(rows)
 
 
 def datasets(helpers: int = 2, seed: bytes = b"shares", document: Document = DOCUMENT, sizes=SIZES):
