@@ -29,17 +29,7 @@ _HOMES = {
     "load": "saving",
     "recalibrated": "evaluating",
 }
-__all__ = [
-    "CellLabels",
-    "LinearRegression",
-    "LogisticRegression",
-    "PoissonRegressor",
-    "compare",
-    "evaluate",
-    "evaluation",
-    "load",
-    "recalibrated",
-]
+__all__ = list(_HOMES)
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever has that name
