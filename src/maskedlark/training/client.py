@@ -89,9 +89,7 @@ class Client(client.Client):
         their neighbours. `sample` are public rows that scale activations, `bits` those of weights.
         A run that has taken no step is evaluated as it was given, with a warning (`Untrained`).
         """
-        given: dict[str, Any] = {
-            name: each for name, each in locals().items() if name not in ("self", "model")
-        }
+        given = {name: each for name, each in locals().items() if name not in ("self", "model")}
         return self.evaluation(model, **given).ask()
 
     def evaluation(
@@ -114,9 +112,7 @@ class Client(client.Client):
 
         The options are those of `evaluate`.
         """
-        given: dict[str, Any] = {
-            name: each for name, each in locals().items() if name not in ("self", "model")
-        }
+        given = {name: each for name, each in locals().items() if name not in ("self", "model")}
         from maskedlark.training.evaluating import evaluation_query  # noqa: PLC0415 - measuring needs no torch
 
         return evaluation_query(self, model, **given)
