@@ -67,7 +67,7 @@ def evaluate(
         remaining, figures = budget.left(client, evaluation.answered.document)
     balance = evaluation.answered.balance
     fields: dict[str, Any] = {
-        "labels": [_plans().measures(label) for label in evaluation.labels],
+        "labels": [_training("evaluation_plan").measures(label) for label in evaluation.labels],
         "balance": balance.model_dump(),
         "left": figures,
         "charged": not before,
@@ -115,10 +115,6 @@ def _recalibrated(recipe: fits.Recipe | recipes.Recipe, model: Any, evaluation: 
         evaluation.recalibrated(model).save(recipe.out)
     changed: list[Any] = _training("recalibrating").of_labels(evaluation.labels)
     return changed
-
-
-def _plans() -> Any:  # noqa: ANN401 - a module
-    return _training("evaluation_plan")
 
 
 def _training(name: str) -> Any:  # noqa: ANN401 - a module
