@@ -6,8 +6,6 @@ import math
 import ssl
 import time
 from asyncio.sslproto import SSLProtocol
-from collections.abc import Iterable
-from contextlib import suppress
 from pathlib import Path
 
 from cryptography import x509
@@ -22,19 +20,18 @@ class Certificate:
     """A service's certificate. New connections get the one that is in its files now."""
 
     def __init__(self, *files: Path) -> None:
-        self._files, self._seen = files, _seen(files)
+        self._files, self._seen = files, [_read(path) for path in files]
         self.context, self._end = context(*files), _end(files[0])
 
     def renew(self) -> None:
         """Read the files again if they have changed. A pair that is only half written changes nothing."""
-        if (seen := _seen(self._files)) != self._seen:
-            try:
+        try:
+            if (seen := [_read(path) for path in self._files]) != self._seen:
                 self.context, self._end = context(*self._files), _end(self._files[0])
-            except (BadCertificate, OSError) as error:
-                _log.error("the certificate stays as it was: %s", error)
-                return
-            self._seen = seen
-            _log.info("the certificate was renewed")
+                self._seen = seen
+                _log.info("the certificate was renewed")
+        except (BadCertificate, OSError) as error:
+            _log.error("the certificate stays as it was: %s", error)
 
     def left_s(self) -> float:
         """Seconds until it ends."""
@@ -46,28 +43,24 @@ class Certificate:
             raise CertificateExpired("the certificate of this service has expired: renew its files")
 
 
-def _seen(files: Iterable[Path]) -> list[bytes]:
-    with suppress(OSError):  # Of files that cannot be read `context` says why.
-        return [path.read_bytes() for path in files]
-    return []
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise BadCertificate(f"{path} cannot be read: {error.strerror}") from None
 
 
 def _end(certificate: Path) -> float:
     """When the service's own ends. Others of its chain may have ended where clients trust one above."""
     try:
-        chain = x509.load_pem_x509_certificates(certificate.read_bytes())
-    except (OSError, ValueError):
+        chain = x509.load_pem_x509_certificates(_read(certificate))
+    except ValueError:
         raise BadCertificate(f"{certificate} is no chain of certificates in PEM") from None
     return chain[0].not_valid_after_utc.timestamp()
 
 
 def context(certificate: Path, key: Path) -> ssl.SSLContext:
     """A service's TLS settings: 1.2 and later. Raises if the files cannot be used."""
-    for path in (certificate, key):
-        try:
-            path.open("rb").close()
-        except OSError as error:
-            raise BadCertificate(f"{path} cannot be read: {error.strerror}") from None
     made = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     made.minimum_version = ssl.TLSVersion.TLSv1_2
     # Otherwise a stranger could renegotiate all the time, at our cost.

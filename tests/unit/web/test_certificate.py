@@ -24,10 +24,10 @@ def test_a_pair_makes_a_context_of_today(pair):
 def test_a_file_that_is_missing_or_cannot_be_read_is_named(pair, place):
     pair[place].unlink()
     with pytest.raises(BadCertificate, match=rf"{pair[place].name} cannot be read: No such file"):
-        context(*pair)
+        Certificate(*pair)
     pair[place].mkdir()
     with pytest.raises(BadCertificate, match=rf"{pair[place].name} cannot be read: Is a directory"):
-        context(*pair)
+        Certificate(*pair)
 
 
 @pytest.mark.parametrize("place", [0, 1])
