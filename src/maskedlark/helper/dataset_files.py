@@ -189,11 +189,10 @@ class SealedFiles(DatasetFiles):
         """The files and folders in it."""
         system, root = _system(self.url)
         try:
-            listed = system.ls(f"{root}/{self.path}".rstrip("/"), detail=False, refresh=True)
+            with _reached(self.url, FileNotFoundError):
+                listed = system.ls(f"{root}/{self.path}".rstrip("/"), detail=False, refresh=True)
         except FileNotFoundError:
             return []
-        except Exception as error:
-            raise _unreached(self.url) from error
         return sorted(str(each).rstrip("/").rsplit("/", 1)[-1] for each in listed)
 
     def remove(self, name: str) -> None:
@@ -213,12 +212,8 @@ class SealedFiles(DatasetFiles):
 
     def _read(self, name: str) -> bytes:
         system, root = _system(self.url)
-        try:
+        with _reached(self.url, FileNotFoundError):  # It is lost; anything else may pass.
             sealed = system.cat_file(f"{root}/{self.path}{name}")
-        except FileNotFoundError:
-            raise  # It is lost; anything else may pass.
-        except Exception as error:
-            raise _unreached(self.url) from error
         try:
             return AESGCM(self.key).decrypt(sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], self._bound(name))
         except (InvalidTag, ValueError):
@@ -231,21 +226,19 @@ def key_of(secret: bytes) -> bytes:
 
 
 @contextmanager
-def _reached(url: str) -> Iterator[None]:
-    """Turn failures of the storage into an error of ours that says to try again later.
+def _reached(url: str, *expected: type[OSError]) -> Iterator[None]:
+    """Turn failures of the storage, but for expected ones, into an error of ours that says to try again.
 
     Not only `OSError`: what `fsspec` loads for a bucket raises errors of the bucket's own library.
     """
     try:
         yield
+    except expected:
+        raise
     except Exception as error:
-        raise _unreached(url) from error
-
-
-def _unreached(url: str) -> StorageUnavailable:
-    return StorageUnavailable(
-        f"{url.split('?', maxsplit=1)[0]} cannot be read or written now; try again later"
-    )
+        raise StorageUnavailable(
+            f"{url.split('?', maxsplit=1)[0]} cannot be read or written now; try again later"
+        ) from error
 
 
 @lru_cache(maxsize=8)
