@@ -312,9 +312,7 @@ class Client(ClosesOnExit):
         stored = self._requests.get(request)
         asked = messages.Request.decode(stored.body)
         if asked.function not in self._functions:
-            raise UnknownFunction(
-                f"request {request} asked {asked.function}: use `ask` with that function first"
-            )
+            raise UnknownFunction(f"request {request} asked {asked.function}: use `ask` with that function")
         document, digests = self._parameters.by_digest(stored.parameters), map(bytes.fromhex, asked.datasets)
         spec = QuerySpec(self._functions[asked.function], asked.arguments, document, tuple(digests))
         with self._queryable.noticing_age(spec.datasets):

@@ -58,14 +58,10 @@ def select(
         lowest = datasets.floor()
         kept = replace(selection, start=max(selection.start, lowest))
         if kept.start >= kept.end:
-            raise EmptyDataset(
-                f"reports from before {format_utc(lowest)} UTC are deleted: choose a later time"
-            )
+            raise EmptyDataset(f"reports from before {format_utc(lowest)} UTC are deleted: take a later time")
         chunks = reports.chunks(kept, parts)
         if not chunks:
-            raise EmptyDataset(
-                f"no report to {selection.purpose} under that document was received in that time"
-            )
+            raise EmptyDataset(f"no report to {selection.purpose} under that document was received then")
         reports_in, most = sum(chunk.size for chunk in chunks), max_reports(document, selection.purpose)
         if reports_in > most:
             raise TooLarge(

@@ -115,9 +115,7 @@ class Records:
         if self.masks.size and not 0 <= int(self.masks.min()) <= int(self.masks.max()) < field.P:
             raise RecordsDoNotFit("a mask's share is an element of the field")
         if network.has_dropout and (self.seed is None or len(self.seed.ids) != len(self)):
-            raise RecordsDoNotFit(
-                "the network has a dropout: give the shared seed and every record's report id"
-            )
+            raise RecordsDoNotFit("the network has a dropout: give the shared seed and all report ids")
 
 
 def check_features(network: Network, features: NDArray[np.uint8]) -> None:

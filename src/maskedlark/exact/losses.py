@@ -37,9 +37,7 @@ class Loss(ABC):
         """Refuse candidates outside the label range."""
         low, high = self.label_range
         if candidates.size and (candidates.min() < low or candidates.max() > high):
-            raise RecordsDoNotFit(
-                f"{self} takes labels {low} … {high}; declare that label space for the model"
-            )
+            raise RecordsDoNotFit(f"{self} takes labels {low} … {high}; declare that label space")
 
 
 class OneOutput(Loss):

@@ -45,17 +45,13 @@ def embed(model: ModelProto, folder: Path | None) -> None:
         where = _where(tensor)
         location = where["location"]
         if folder is None:
-            raise ModelDoesNotFit(
-                tensor.name, f"is stored in {location!r}; give the path of the model's file"
-            )
+            raise ModelDoesNotFit(tensor.name, f"is stored in {location!r}; give the path of the model file")
         if location not in files:
             files[location] = read_file(folder / location)
         data = _part(tensor, files[location], where)
         size += len(data)
         if size > MAX_BYTES:
-            raise ModelDoesNotFit(
-                tensor.name, f"makes more than {MAX_BYTES >> 20} MiB; make the model smaller"
-            )
+            raise ModelDoesNotFit(tensor.name, f"makes more than {MAX_BYTES >> 20} MiB; make it smaller")
         del tensor.external_data[:]
         tensor.data_location = TensorProto.DEFAULT
         tensor.raw_data = data

@@ -61,9 +61,7 @@ class Encoder:
         check_whole(least, 1, 1 << 31, "`least`")
         for name, kind in declared.items():
             if not isinstance(kind, Kind):
-                raise NotDeclared(
-                    f"column {name!r}: declare a kind, such as Scaled() or OneHot(), not {kind!r}"
-                )
+                raise NotDeclared(f"column {name!r}: declare a kind, as Scaled() or OneHot(), not {kind!r}")
             if name in left:
                 raise NotDeclared(f"column {name!r} is declared and left out; do one of the two")
         there = table.read(features, leave_out=sorted(left))

@@ -54,7 +54,5 @@ def _from_rows(rows: list[Any], wanted: Sequence[str] | None) -> Mapping[str, An
         if lacking is not None and number == 1:
             raise UnknownColumn(lacking, row)
         if lacking is not None or (wanted is None and len(row) != len(names)):
-            raise TableDoesNotFit(
-                f"row {number} has other columns than row 1; use None where a value is missing"
-            )
+            raise TableDoesNotFit(f"row {number} has other columns than row 1; use None for a missing value")
     return {name: [row[name] for row in rows] for name in names}

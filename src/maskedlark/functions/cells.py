@@ -131,9 +131,7 @@ class CellsArguments(Settings):
     @model_validator(mode="after")
     def _fitting(self) -> "CellsArguments":
         if (self.part == "all") != (self.held_out == 0):
-            raise ValueError(
-                "a part goes with held_out, the share that is kept out of batches; 'all' without"
-            )
+            raise ValueError("a part goes with held_out, the share kept out of batches; 'all' without")
         if (self.model is None) != (not self.weights):
             raise ValueError("a model goes with its weights")
         # Nobody but helpers knows how many of a part are in a cell, so 1 alone would give no rate. And

@@ -232,9 +232,7 @@ class SignedCertificate(Settings):
         try:
             return Certificate.model_validate_json(self.certificate)
         except ValidationError:
-            raise BadReceipt(
-                "no certificate of format 2: rotate the helper's keys with this version"
-            ) from None
+            raise BadReceipt("no certificate of format 2: rotate the keys with this version") from None
 
 
 def certify(certificate: Certificate, identity: SigningKey) -> SignedCertificate:

@@ -67,9 +67,7 @@ class Publisher:
             if message == before:
                 return False
             if before is not None and configuration.sequence == least:
-                raise Forked(
-                    f"{helper} has published other keys with sequence {least}: sign with a higher one"
-                )
+                raise Forked(f"{helper} has published other keys with sequence {least}: use a higher one")
             view.add_keys(helper, configuration.sequence, message, self.clock.now())
         return True
 

@@ -107,9 +107,7 @@ class Document(Canonical):
 
     def _check_chain(self) -> None:
         if (self.version == 1) != (self.previous is None):
-            raise ValueError(
-                "version 1 has no previous document, every later one has its digest in 'previous'"
-            )
+            raise ValueError("version 1 has no previous document, a later one has its digest in 'previous'")
 
     def _check_keys(self) -> None:
         if self.document_key == self.request_key:
@@ -141,9 +139,7 @@ class Document(Canonical):
                 "mechanisms.gradient to train, mechanisms.cells to evaluate"
             )
         if self.models and self.training is None:
-            raise ValueError(
-                "models are declared without ceilings: add training.adserver and training.coalition"
-            )
+            raise ValueError("models without ceilings: add training.adserver and training.coalition")
         for name in ("delta", "epsilon"):
             if self.training and getattr(self.training.adserver, name) > getattr(self.budget, name):
                 raise ValueError(
@@ -154,9 +150,7 @@ class Document(Canonical):
             if missing := [
                 label.value for label in model.labels if label.value is not None and label.value not in names
             ]:
-                raise ValueError(
-                    f"a label of {model.tag} is taken from {missing[0]!r}, which is no declared value"
-                )
+                raise ValueError(f"a label of {model.tag} is from {missing[0]!r}, which is no declared value")
         self._check_delta()
 
     def _check_delta(self) -> None:

@@ -176,9 +176,7 @@ class TrainedModel(Settings):
                     f"candidates 'all' shows {len(space)} labels, over {MAX_SHOWN}: use buckets or a sample"
                 )
             if self.sample is not None and self.sample > len(space):
-                raise ValueError(
-                    f"a sample of {self.sample} from {len(space)} labels: lower it, or use 'all'"
-                )
+                raise ValueError(f"a sample of {self.sample} of {len(space)} labels: lower it, or use 'all'")
         if self.declared().features == 0 and self.feature_noise is not None:
             raise ValueError(f"{self.tag} has no byte features: remove feature_noise, or add such a column")
         return self

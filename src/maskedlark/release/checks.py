@@ -156,6 +156,4 @@ def check_answer(query: Query, rows: int) -> None:
     """Refuse an answer too large for any ad server to read: it would waste budget."""
     size = max_bytes(query, rows)
     if size > MAX_ANSWER - MAX_REQUEST:
-        raise AnswerTooLarge(
-            f"the answer could take {size >> 20} MiB: ask for fewer values or groupings at once"
-        )
+        raise AnswerTooLarge(f"the answer could take {size >> 20} MiB: ask for fewer values or groupings")

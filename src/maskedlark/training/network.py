@@ -55,9 +55,7 @@ def check_module(model: object, also: str = "") -> None:
             f"maskedlark.training.read_onnx(path, loss) makes one{also}"
         )
     if hasattr(model, "_orig_mod"):  # By which torch itself finds it.
-        raise BadArguments(
-            "give the module itself, not what torch.compile returns: it has no forward to read"
-        )
+        raise BadArguments("give the module itself, not what torch.compile returns: it has no forward")
 
 
 def check_sample(sample: object, features: int) -> None:

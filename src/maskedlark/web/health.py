@@ -45,9 +45,7 @@ class Readiness:
             self._next, self._begun = self._now() + EVERY_S, math.inf
             self._looking.release()
         elif self._looking.locked() and self._now() - self._begun > STUCK_S:
-            raise NotReady(
-                "this service has been looking for long whether it can work: its disk or database hangs"
-            )
+            raise NotReady("this service cannot find out whether it can work: its disk or database hangs")
         if (fault := self._fault) is not None:
             raise copy.copy(fault)  # Threads that raise the same one would write into each other's traceback.
 

@@ -44,9 +44,7 @@ def configure(service: str, level: str = "INFO") -> None:
     logging.raiseExceptions = False
     logging.captureWarnings(True)
     sys.excepthook = _uncaught
-    sys.unraisablehook = lambda raised: _log.critical(
-        "an error that nobody could catch", exc_info=_of(raised)
-    )
+    sys.unraisablehook = lambda raised: _log.critical("an error nobody could catch", exc_info=_of(raised))
     threading.excepthook = lambda raised: _log.critical("an error ended a thread", exc_info=_of(raised))
 
 

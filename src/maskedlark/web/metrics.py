@@ -73,12 +73,8 @@ class RequestCounts:
         took = "From the head of a request to the end of its answer."
         self.seconds = made(Histogram, "maskedlark_request_seconds", took, "route", "method", buckets=SECONDS)
         self.in_flight = made(Gauge, "maskedlark_requests_in_flight", "Requests that are being answered now.")
-        self.bytes_in = made(
-            Counter, "maskedlark_request_body_bytes", "Bytes of bodies that were read.", "route"
-        )
-        self.bytes_out = made(
-            Counter, "maskedlark_response_body_bytes", "Bytes of bodies that were sent.", "route"
-        )
+        self.bytes_in = made(Counter, "maskedlark_request_body_bytes", "Bytes of bodies read.", "route")
+        self.bytes_out = made(Counter, "maskedlark_response_body_bytes", "Bytes of bodies sent.", "route")
         problems = "Problem documents that were answered, by the last part of their type."
         self.problems = made(Counter, "maskedlark_problems", problems, "type")
         signed = "Requests by the pinned origin that signed them."

@@ -73,9 +73,7 @@ def decrypt_parts(opener: Opener, parts: bytes) -> Opened:
     """
     size = opener.layout.part_size(opener.place)
     if len(parts) % size:
-        raise WrongLength(
-            f"parts have {size} bytes each here; {len(parts)} bytes are no whole number of them"
-        )
+        raise WrongLength(f"parts have {size} bytes here; {len(parts)} bytes are no whole number of them")
     verdicts = Verdicts(len(parts) // size)
     payloads = _unseal(opener, parts, verdicts)
     records: AggregateRecords | dict[str, TrainingRecords]

@@ -86,9 +86,7 @@ class OpeningKey:
         try:
             return _SUITE.decrypt(sealed, self._key, info)
         except (InvalidTag, ValueError):
-            raise CannotOpen(
-                "the payload does not open: it, its place or its public part was changed"
-            ) from None
+            raise CannotOpen("the payload does not open: it, its place or public part was changed") from None
 
     def __reduce__(self) -> tuple[type["OpeningKey"], tuple[bytes]]:
         """Pickled as its secret bytes: only between processes of one helper on one machine, never stored."""

@@ -66,9 +66,7 @@ class KeyConfiguration:
     def sign(self, identity: SigningKey) -> bytes:
         """The signed message that the helper publishes."""
         if identity.verifying != self.identity:
-            raise NotDeclared(
-                f"the configuration of {self.helper} names another identity than the signing key"
-            )
+            raise NotDeclared(f"the configuration of {self.helper} names another identity than this key")
         body = self.encode()
         return binary.VERSION_BYTE + vector(body, 2) + identity.sign(_LABEL, body)
 

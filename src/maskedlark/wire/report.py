@@ -203,8 +203,6 @@ class Opener:
         reader.end()
         head = Head._make(_HEAD.unpack(encoded))
         if key_id not in self.keys:
-            raise WrongHelper(
-                f"the payload is sealed to key {key_id.hex()}, which {self.helper} does not hold"
-            )
+            raise WrongHelper(f"the payload is sealed to key {key_id.hex()}, which {self.helper} lacks")
         self.terms.check(head.hour)
         return head, self.keys[key_id].open(sealed, self.layout.info(self.place, key_id) + encoded)

@@ -93,7 +93,5 @@ def decode_answers(body: bytes, count: int) -> tuple[Answer, ...]:
     except ValidationError:
         raise NotAnAnswer("the ad server's answer is none to an upload; is the address right?") from None
     if len(answers) != count:
-        raise NotAnAnswer(
-            f"the ad server answered for {len(answers)} reports, not for the {count} that were sent"
-        )
+        raise NotAnAnswer(f"the ad server answered for {len(answers)} reports, not for the {count} sent")
     return answers
