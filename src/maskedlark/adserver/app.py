@@ -10,6 +10,7 @@ from fastapi.concurrency import run_in_threadpool
 from prometheus_client import CollectorRegistry, Histogram
 
 from maskedlark.adserver.config import Limits
+from maskedlark.adserver.dataset_store import Datasets, DatasetState
 from maskedlark.adserver.report_store import Reports
 from maskedlark.adserver.upload_limits import UploadLimits
 from maskedlark.adserver.uploads import Documents, UploadHandler
@@ -18,11 +19,14 @@ from maskedlark.web import body, error_responses, health, metrics
 from maskedlark.web.body import BodyMemory, Reservation
 from maskedlark.web.clock_check import ClockCheck
 from maskedlark.web.errors import WrongContentType
+from maskedlark.web.metrics import Labels, LazyGauge
 from maskedlark.web.remote import API
 from maskedlark.wire import uploads
 from maskedlark.wire.uploads import Answer
 
 SIZES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
+COUNTED = 100_000
+"""Unselected reports are counted up to this: the page must not take longer the more there are."""
 _UPLOAD = {"requestBody": {"required": True, "content": {uploads.CONTENT_TYPE: {}}}}
 
 
@@ -59,6 +63,7 @@ def create_app(
     error_responses.install(app)
     registry = metrics.install(app, "adserver")
     counts = UploadCounts(registry)
+    show_stored(reports, registry)
     health.install(app, check)
 
     @app.post(f"{API}/reports", response_model=uploads.Answers, openapi_extra=_UPLOAD)
@@ -112,3 +117,21 @@ class UploadCounts:
         outcomes = Counter((each.outcome.value, each.error or "") for each in given)
         for labels, count in outcomes.items():
             self._reports.labels(*labels).inc(count)
+
+
+def show_stored(reports: Reports, registry: CollectorRegistry) -> None:
+    """Show the disk, reports and datasets. No count is secret: answers and helpers tell them."""
+    datasets = Datasets(reports.database)
+
+    def states() -> dict[Labels, float]:
+        counted = Counter(each.state for each in datasets.all())
+        return {(state.value,): float(counted[state]) for state in DatasetState}
+
+    def unselected() -> dict[Labels, float]:
+        taken = [each.selection for each in datasets.all() if each.state is not DatasetState.ABORTED]
+        return {(): float(reports.unselected(taken, COUNTED))}
+
+    LazyGauge("maskedlark_datasets", "Datasets by where they stand.", ("state",), states, registry)
+    text = f"Reports in no dataset, counted up to {COUNTED}."
+    LazyGauge("maskedlark_unselected_reports", text, (), unselected, registry)
+    metrics.disk(reports.disk, registry)

@@ -1,7 +1,7 @@
 """The ad server's reports: each stored once by id, as the bytes received, and read in bounded memory."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import pairwise
 from typing import NamedTuple
@@ -137,6 +137,16 @@ def selections(connection: sa.Connection) -> Iterator[Selection]:
         row = connection.execute(query.where(sa.tuple_(*named) > tuple(row))).one_or_none()
 
 
+def gaps(whole: Selection, others: Iterable[Selection]) -> Iterator[Selection]:
+    """What a selection has outside the times of the others of its kind."""
+    start = whole.start
+    for each in sorted((each for each in others if each.kind == whole.kind), key=lambda each: each.start):
+        if start < each.start:
+            yield replace(whole, start=start, end=min(each.start, whole.end))
+        start = max(start, each.end)
+    yield replace(whole, start=start)
+
+
 def delete_some(connection: sa.Connection, selection: Selection, limit: int) -> int:
     """Delete the first reports of a selection; returns how many."""
     first = sa.select(_REPORTS.c.id).where(selection.where()).order_by(*_ORDER).limit(limit)
@@ -148,13 +158,13 @@ class Reports:
 
     def __init__(self, database: Database, clock: Clock) -> None:
         make(database)
-        self._database, self._clock = database, clock
+        self.database, self._clock = database, clock
 
     def store(self, batch: Sequence[Arrival]) -> list[Outcome]:
         """Store a batch in one transaction, durable when this returns. One outcome per report, in order."""
         # The first report of an id counts, so it must be written into the dict last.
         first = {each.head.id: each for each in reversed(batch)}
-        with self._database.write() as connection:
+        with self.database.write() as connection:
             before = self._add(connection, first)
         return [_settle(before, head.id, data) for _, head, data in batch]
 
@@ -174,7 +184,7 @@ class Reports:
     def _insert(self, connection: sa.Connection, arrivals: Sequence[Arrival]) -> int:
         # Set by the writer, and never before the end of a dataset: clocks step back, and differ by machine.
         now = max(self._clock.now(), _over(connection))
-        return self._database.insert_new(
+        return self.database.insert_new(
             connection,
             _REPORTS,
             [
@@ -187,13 +197,22 @@ class Reports:
         """How many reports are selected, or stored in all."""
         query = sa.select(sa.func.count()).select_from(_REPORTS)
         query = query if selection is None else query.where(selection.where())
-        return int(self._database.rows(query)[0][0])
+        return int(self.database.rows(query)[0][0])
+
+    def unselected(self, taken: Sequence[Selection], limit: int) -> int:
+        """How many reports are in no taken selection, counted up to a limit; what is taken is not read."""
+        found, one = 0, sa.select(sa.literal(1)).select_from(_REPORTS)
+        with self.database.read() as connection:
+            for gap in [gap for whole in selections(connection) for gap in gaps(whole, taken)]:
+                some = one.where(gap.where()).limit(limit - found).subquery()
+                found += connection.execute(sa.select(sa.func.count()).select_from(some)).scalar_one()
+        return found
 
     def end(self, moment: int) -> None:
         """Durably end the time before a moment: whatever a clock says, no report is added to it."""
-        self._database.change(sa.update(_OVER).where(_OVER.c.moment < moment).values(moment=moment))
+        self.database.change(sa.update(_OVER).where(_OVER.c.moment < moment).values(moment=moment))
         # Wait for writers that began before that was written: they may have an earlier time.
-        self._database.settle()
+        self.database.settle()
 
     def chunks(self, selection: Selection, every: int) -> list[ChunkStart]:
         """Where each chunk of `every` reports begins, and how many it has: `chunk` reads it from there.
@@ -206,7 +225,7 @@ class Reports:
         total = sa.select(sa.func.count()).select_from(_REPORTS).where(selection.where()).scalar_subquery()
         lasts = sa.select(*numbered).where((numbered.place % every == 0) | (numbered.place == total))
         # No id is empty, so this sorts before the first report.
-        marks = [(selection.start, b"", 0), *sorted(map(tuple, self._database.rows(lasts)))]
+        marks = [(selection.start, b"", 0), *sorted(map(tuple, self.database.rows(lasts)))]
         return [ChunkStart(at, last, end - done) for (at, last, done), (_, _, end) in pairwise(marks)]
 
     def read(self, selection: Selection, after: Position | None = None) -> Iterator[StoredReport]:
@@ -218,20 +237,20 @@ class Reports:
     def page(self, selection: Selection, after: Position | None, limit: int) -> list[StoredReport]:
         """At most `limit` reports of a selection, from its start or after a position."""
         query = sa.select(_REPORTS).where(selection.where(after)).order_by(*_ORDER).limit(limit)
-        return [StoredReport(*row) for row in self._database.rows(query)]
+        return [StoredReport(*row) for row in self.database.rows(query)]
 
     def chunk(self, selection: Selection, start: ChunkStart) -> list[bytes]:
         """The reports of a chunk, as they were received, in its order."""
         query = sa.select(_REPORTS.c.data).where(selection.where(start)).order_by(*_ORDER).limit(start.size)
-        return [data for (data,) in self._database.rows(query)]
+        return [data for (data,) in self.database.rows(query)]
 
-    def disk(self) -> tuple[int, int] | None:
+    def disk(self) -> tuple[int, int, int] | None:
         """As `Database.disk` says."""
-        return self._database.disk()
+        return self.database.disk()
 
     def check(self) -> None:
         """Return if reports can be stored; raise if not."""
-        schema.check(self._database)
+        schema.check(self.database)
 
 
 def _over(connection: sa.Connection) -> int:

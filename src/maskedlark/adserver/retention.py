@@ -90,12 +90,7 @@ class Retention:
         with self._database.read() as connection:
             every = [*report_store.selections(connection)]
         for each in every:
-            start = 0
-            same = [stays for stays in kept if stays.kind == each.kind]
-            for stays in sorted(same, key=lambda stays: stays.start):
-                yield replace(each, start=start, end=min(stays.start, before))
-                start = max(start, stays.end)
-            yield replace(each, start=start, end=before)
+            yield from report_store.gaps(replace(each, end=before), kept)
 
     def _delete(self, span: Selection, before: int) -> int:
         """Delete some reports of a span; none if another process, by its own clock, has lowered the floor."""

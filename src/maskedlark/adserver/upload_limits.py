@@ -40,7 +40,7 @@ class UploadLimits:
         if self._now() >= self._look_at:
             self._look_at = self._now() + LOOK_S
             disk = await run_in_threadpool(self._reports.disk)
-            self._is_full = disk is not None and disk[0] > self.limits.disk_share * disk[1]
+            self._is_full = disk is not None and disk[1] > self.limits.disk_share * disk[0]
         if self._is_full:
             raise DiskShareUsed("reports use their share of the disk; try again later")
 

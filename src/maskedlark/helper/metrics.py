@@ -6,6 +6,7 @@ those of answers. No value, share, budget or id is counted, and no label comes f
 that this helper knows.
 """
 
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -113,4 +114,4 @@ def _shown(service: Service, registry: CollectorRegistry) -> None:
     LazyGauge("maskedlark_last_freeze_seconds", "Since the newest dataset was frozen.", (), frozen, registry)
     pieces = "Pieces done, and in all, of what is frozen or asked now."
     LazyGauge("maskedlark_under_way", pieces, ("work", "pieces"), UNDER_WAY.figures, registry)
-    metrics.disk(service.config.folder, registry)
+    metrics.disk(lambda: shutil.disk_usage(service.config.folder), registry)

@@ -94,8 +94,8 @@ class Database(ABC):
         """Return if the database answers; raise if not."""
         self.rows(select(1))
 
-    def disk(self) -> tuple[int, int] | None:
-        """Bytes in use, and all that it could use; None if they are on a server's disk."""
+    def disk(self) -> tuple[int, int, int] | None:
+        """Bytes that it could use in all, in use, and left; None if they are on a server's disk."""
         return None
 
     def close(self) -> None:

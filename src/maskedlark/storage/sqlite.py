@@ -65,13 +65,13 @@ class SQLite(Database):
         with self.write():
             pass
 
-    def disk(self) -> tuple[int, int]:
+    def disk(self) -> tuple[int, int, int]:
         """Pages that deleted rows have left are free."""
         names = "page_size", "page_count", "freelist_count"
         with self.read() as connection:
             size, pages, free = (connection.exec_driver_sql(f"PRAGMA {name}").scalar_one() for name in names)
         left = shutil.disk_usage(Path(str(self.engine.url.database)).absolute().parent).free
-        return (pages - free) * size, pages * size + left
+        return pages * size + left, (pages - free) * size, free * size + left
 
     def is_refusal(self, words: str) -> bool:
         """Whether the file is not writable or not a database."""

@@ -9,13 +9,11 @@ methods, statuses, sizes, times and problems. They depend on what is public; sid
 """
 
 import logging
-import shutil
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
-from pathlib import Path
 from time import perf_counter
 from typing import TypeVar
 
@@ -200,10 +198,15 @@ def ready(check: Callable[[], None], registry: CollectorRegistry) -> None:
     LazyGauge("maskedlark_ready", "1 if the service can do its work now.", (), find, registry)
 
 
-def disk(folder: Path, registry: CollectorRegistry) -> None:
-    """Show how much disk space is left where a service writes."""
-    room = "Room that is left where the service keeps its data."
-    LazyGauge("maskedlark_disk_free_bytes", room, (), lambda: {(): shutil.disk_usage(folder).free}, registry)
+def disk(find: Callable[[], tuple[int, int, int] | None], registry: CollectorRegistry) -> None:
+    """Show the disk where a service writes: `find` gives its bytes in all, used and free, or None."""
+
+    def part(index: int) -> dict[Labels, float]:
+        return {(): float(found[index])} if (found := find()) else {}
+
+    total, free = "Room for the service's data in all.", "Room that is left where the service keeps its data."
+    LazyGauge("maskedlark_disk_total_bytes", total, (), lambda: part(0), registry)
+    LazyGauge("maskedlark_disk_free_bytes", free, (), lambda: part(2), registry)
 
 
 def certificate(left_s: Callable[[], float], registry: CollectorRegistry) -> None:

@@ -161,7 +161,7 @@ def test_without_its_database_it_is_alive_and_not_ready(client, reports, monkeyp
     def away():
         raise StorageUnavailable("the database cannot answer; try again later")
 
-    monkeypatch.setattr(reports._database, "write", away)
+    monkeypatch.setattr(reports.database, "write", away)
     answer = client.get("/ready")
     assert (answer.status_code, answer.json()["type"]) == (503, "/problems/storage-unavailable")
     assert client.get("/health").json() == {"status": "ok"}

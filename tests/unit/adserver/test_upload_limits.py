@@ -24,7 +24,7 @@ class Disk:
     """Reports that use so much of it."""
 
     def __init__(self):
-        self.use: tuple[int, int] | None = None
+        self.use: tuple[int, int, int] | None = None
 
     def disk(self):
         return self.use
@@ -110,12 +110,12 @@ def test_addresses_are_counted_as_networks_that_one_sender_has():
 
 
 def test_the_disk_is_looked_at_once_a_second(limits, disk, time):
-    for use, refused in ((None, False), ((80, 100), False), ((81, 100), True)):
+    for use, refused in ((None, False), ((100, 80, 20), False), ((100, 81, 19), True)):
         disk.use = use
         time.now += 1
         with pytest.raises(DiskShareUsed) if refused else contextlib.nullcontext():
             asyncio.run(limits.check_disk())
-    disk.use = 1, 100
+    disk.use = 100, 1, 99
     with pytest.raises(DiskShareUsed):
         asyncio.run(limits.check_disk())
     time.now += 1
@@ -130,18 +130,18 @@ def reports(tmp_path):
 
 
 def test_a_file_is_as_large_as_what_is_in_it(reports, tmp_path):
-    before = reports.disk()
+    total, before, free = reports.disk()
     room = os.statvfs(tmp_path)
-    assert 0 < before[0] < 1 << 20
-    assert before[0] < before[1] <= room.f_blocks * room.f_frsize
-    database = reports._database
+    assert 0 < before < 1 << 20
+    assert before + free == total <= room.f_blocks * room.f_frsize
+    database = reports.database
     with database.write() as connection:
         connection.exec_driver_sql("CREATE TABLE filler (data BLOB)")
         connection.exec_driver_sql("INSERT INTO filler VALUES (zeroblob(4000000))")
-    assert reports.disk()[0] > before[0] + 4_000_000
+    assert reports.disk()[1] > before + 4_000_000
     with database.write() as connection:
         connection.exec_driver_sql("DELETE FROM filler")
-    assert reports.disk()[0] < before[0] + 100_000
+    assert reports.disk()[1] < before + 100_000
 
 
 def ask(app, host, body=b"", content=None):
