@@ -270,7 +270,7 @@ class _Here(Connections):
     def __init__(self, local: Sequence[RemoteHelper]) -> None:
         self._local = local
 
-    def helper(self, named: HelperIdentity, place: int = 0) -> RemoteHelper:  # noqa: ARG002 - it knows
+    def helper(self, named: HelperIdentity, *_: object, **__: object) -> RemoteHelper:
         return next(each for each in self._local if each.name == named.name)
 
 

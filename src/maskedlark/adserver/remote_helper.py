@@ -27,7 +27,7 @@ from maskedlark.release.messages import MAX_ANSWER, Explanation, ReceiptPage, Re
 from maskedlark.web import problem
 from maskedlark.web.errors import ServiceAway, StrangeAnswer
 from maskedlark.web.parameters import ParameterClient
-from maskedlark.web.remote import API, Patience, Remote, SignedRemote, UrlQuery
+from maskedlark.web.remote import API, Patience, Remote, SignedRemote, UrlQuery, new_request_id
 from maskedlark.web.request_signature import NO_BODY_TYPE
 from maskedlark.wire.checks import CHECKS_TYPE, MAX_MESSAGE
 from maskedlark.wire.datasets import (
@@ -208,17 +208,18 @@ class Connections:
 
     def helpers(self, document: Document) -> Sequence[RemoteHelper]:
         """The helpers of a document, in its order, which is also the order of shares."""
-        return [self.helper(each, place) for place, each in enumerate(document.helpers)]
+        request_id = new_request_id()  # The same for all: it finds what belongs together in their logs.
+        return [self.helper(each, place, request_id) for place, each in enumerate(document.helpers)]
 
     def close(self) -> None:
         """Close the connections."""
         self.http.close()
 
-    def helper(self, named: HelperIdentity, place: int = 0) -> RemoteHelper:
+    def helper(self, named: HelperIdentity, place: int = 0, request_id: str | None = None) -> RemoteHelper:
         """One helper; `place` among those of a document."""
         identity = VerifyingKey(bytes.fromhex(named.identity))
         address = self.parameters.keys(named.name, identity).address
-        remote = SignedRemote(address, named.name, self.origin, self.key, self.clock, self.http)
+        remote = SignedRemote(address, named.name, self.origin, self.key, self.clock, self.http, request_id)
         return RemoteHelper(named.name, place, identity, remote, self.retries)
 
 

@@ -4,7 +4,8 @@
     service   helper, adserver, parameters       logger    the module that logs
     message   our own words                      at        where in the code, for unexpected errors
     error     the class of an exception; its message only if the class is ours, since ours are checked
-    and of a request: route, method, status, ms, bytes_in, bytes_out, origin, dataset, reason, count
+    and of a request: route, method, status, ms, bytes_in, bytes_out, origin, dataset, reason, count,
+    request_id
 
 Libraries' messages cannot be checked: they may hold an address, a URL with its query, a statement, a body. Of
 their lines, from WARNING on, only the place is written; of uvicorn's also the unformatted message.
@@ -23,6 +24,7 @@ from maskedlark.errors import MaskedLarkError
 
 FIELDS = (
     "route", "method", "status", "ms", "bytes_in", "bytes_out", "origin", "dataset", "reason", "count",
+    "request_id",
 )  # fmt: skip
 """The keys of `extra` that are written. All others are dropped."""
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")

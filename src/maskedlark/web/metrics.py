@@ -9,10 +9,11 @@ methods, statuses, sizes, times and problems. They depend on what is public; sid
 """
 
 import logging
+import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from importlib.metadata import version
 from time import perf_counter
 from typing import TypeVar
@@ -30,9 +31,11 @@ from prometheus_client import (
 )
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
+from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from maskedlark.errors import MaskedLarkError
+from maskedlark.web.remote import REQUEST_ID, new_request_id
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 OTHER = "other"
@@ -41,6 +44,7 @@ METHODS = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"}
 QUIET = frozenset({"/health", "/ready"})
 """Asked every few seconds, by machines: only failures are worth a log line."""
 UNANSWERED = "none"
+_REQUEST_ID = re.compile(rb"[a-z0-9-]{8,32}")
 
 Labels = tuple[str, ...]
 M = TypeVar("M", Counter, Gauge, Histogram)
@@ -96,6 +100,13 @@ class ObservedRequest:
         effective = self.scope.get("fastapi", {}).get("effective_route_context")
         return getattr(effective or self.scope.get("route"), "path", None) or OTHER
 
+    @cached_property
+    def id(self) -> str:
+        """The signer's, or our own: a stranger must not write into logs, nor link a browser's requests."""
+        given = [value for name, value in self.scope["headers"] if name == REQUEST_ID.encode()]
+        is_taken = "origin" in self.scope["state"] and len(given) == 1 and _REQUEST_ID.fullmatch(given[0])
+        return given[0].decode() if is_taken else new_request_id()
+
 
 class RequestObserver:
     """The outermost layer of an app: counts and logs every request. Run by every service."""
@@ -119,6 +130,8 @@ class RequestObserver:
         async def sending(message: Message) -> None:
             seen.status = message.get("status", seen.status)
             seen.bytes_out += len(message.get("body", b""))
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message)[REQUEST_ID] = seen.id
             await send(message)
 
         with self._counts.in_flight.track_inprogress():
@@ -143,18 +156,11 @@ class RequestObserver:
             counts.signed.labels(origin).inc()
         if route in QUIET and status == 200:
             return
-        fields = {
-            "route": route,
-            "method": method,
-            "status": status,
-            "ms": round(took_s * 1000, 3),
-            "bytes_in": seen.bytes_in,
-            "bytes_out": seen.bytes_out,
-            "origin": origin,
-            # Only of signed requests: what a stranger writes there is not worth keeping.
-            "dataset": seen.scope.get("path_params", {}).get("name") if origin else None,
-            "reason": reason,
-        }
+        fields = {"route": route, "method": method, "status": status, "origin": origin, "reason": reason}
+        fields |= {"bytes_in": seen.bytes_in, "bytes_out": seen.bytes_out, "request_id": seen.id}
+        fields["ms"] = round(took_s * 1000, 3)
+        # Only of signed requests: what a stranger writes there is not worth keeping.
+        fields["dataset"] = seen.scope.get("path_params", {}).get("name") if origin else None
         _log.info("request", extra=fields)
 
 

@@ -13,6 +13,7 @@ from typing import Self
 import httpx
 
 from maskedlark.clock import Clock
+from maskedlark.randomness import SystemRandomness
 from maskedlark.web import problem, request_signature
 from maskedlark.web.errors import ServiceAway, StrangeAnswer
 from maskedlark.web.request_signature import NO_BODY_TYPE
@@ -25,6 +26,8 @@ TIMEOUT_S = 10.0
 CONNECT_S = 10.0
 """To connect: no work is done meanwhile, so a service that takes longer is unavailable."""
 ANSWER_WITHIN_S = 60.0
+REQUEST_ID = "x-request-id"
+"""Names a request in the logs of all parties. It is not signed, and nothing depends on it."""
 _HEADERS = {"user-agent": "maskedlark", "accept-encoding": "identity"}
 
 UrlQuery = dict[str, str | int]
@@ -54,6 +57,11 @@ class ClosesOnExit(ABC):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def new_request_id() -> str:
+    """Random, so that it says nothing about the request."""
+    return SystemRandomness().bytes(8).hex()
 
 
 class Remote(ClosesOnExit):
@@ -154,6 +162,7 @@ class SignedRemote(Remote):
         key: SigningKey,
         clock: Clock,
         http: httpx.Client | None = None,
+        request_id: str | None = None,
         patience: Patience | None = None,
     ) -> None:
         super().__init__(url, http, patience)
@@ -161,6 +170,7 @@ class SignedRemote(Remote):
         self._origin = origin
         self._key = key
         self._clock = clock
+        self._request_id = request_id or new_request_id()
 
     def delete(self, path: str, query: UrlQuery | None = None, patience: Patience | None = None) -> bytes:
         """Delete the resource at this path; returns the service's answer."""
@@ -178,7 +188,7 @@ class SignedRemote(Remote):
             self._clock.now(),
             self._key,
         )
-        request.headers.update(signed)
+        request.headers.update(signed | {REQUEST_ID: self._request_id})
 
 
 def bounded(answer: httpx.Response, end: float, patience: Patience) -> bytes:

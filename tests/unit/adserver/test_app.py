@@ -1,4 +1,5 @@
 import asyncio
+import logging
 import sqlite3
 import time
 
@@ -114,6 +115,7 @@ def test_the_answer_does_not_depend_on_what_is_sealed(tmp_path):
         bad = [sealed(each.layout, each.head, rng) for each in arrivals(1, b"f", origin="other.example")]
         for sent in ([*batch[:3], *bad], batch):
             response = post(client, encode_batch(sent))
+            assert len(response.headers.pop("x-request-id")) == 16  # It is random.
             answers.add((sent is batch, response.status_code, response.content, str(response.headers)))
         database.close()
     assert len(answers) == 2
@@ -341,3 +343,13 @@ def test_uploads_above_what_there_is_room_for_are_sent_away_and_room_comes_back(
     assert above == ([503], 1)
     assert held == [([400], 2)] * LIMITS.uploads
     assert behind == ([413], 21)
+
+
+def test_a_browsers_id_is_neither_kept_nor_answered(client, caplog):
+    caplog.set_level(logging.INFO, "maskedlark")
+    headers = {"content-type": CONTENT_TYPE, "x-request-id": "browser-7-of-ours"}
+    answers = [client.post("/v2/reports", content=encode_batch(data(3)), headers=headers) for _ in range(2)]
+    written = [each.request_id for each in caplog.records if each.getMessage() == "request"]
+    assert written == [each.headers["x-request-id"] for each in answers]
+    assert len({*written, headers["x-request-id"]}) == 3
+    assert headers["x-request-id"] not in str([vars(each) for each in caplog.records])

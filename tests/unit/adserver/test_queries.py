@@ -831,3 +831,18 @@ def test_datasets_of_two_documents_are_not_mixed(tmp_path):
     assert newer.digest is not None
     assert Request.decode(asked).datasets == (newer.digest.hex(),)
     world.close()
+
+
+def test_helpers_are_asked_with_one_id_for_each_query(world):
+    ids = []
+
+    def note(request):
+        if request.url.path == "/v2/releases":
+            ids.append((request.url.host, request.headers.get("x-request-id")))
+
+    world.client._connections.http.event_hooks = {"request": [note]}
+    for noise in (5.0, 6.0):
+        world.client.query(["purchase"], "campaign", noise=noise)
+    (_, first), (_, second), (_, third), (_, fourth) = ids
+    assert [host for host, _ in ids] == ["helper-0.test", "helper-1.test"] * 2
+    assert None is not first == second != third == fourth

@@ -1,5 +1,6 @@
 import asyncio
 import logging
+import re
 from typing import Any
 
 import httpx
@@ -39,9 +40,9 @@ def app():
     return made
 
 
-def ask(app, method, path, body=b""):
+def ask(app, method, path, body=b"", headers=None):
     with httpx.Client(transport=AppTransport(app), base_url="http://app.test") as http:
-        return http.request(method, path, content=body)
+        return http.request(method, path, content=body, headers=headers)
 
 
 @pytest.fixture
@@ -155,3 +156,44 @@ def test_a_request_that_is_cut_off_is_counted_as_one_without_an_answer(app):
     asyncio.run(run())
     assert of(app, "maskedlark_requests_total") == {("POST", "/v2/datasets/{name}", "none"): 1}
     assert of(app, "maskedlark_requests_in_flight") == {(): 0}
+
+
+OWN = re.compile("[0-9a-f]{16}")
+GIVEN = "0123456789abcdef"
+
+
+@pytest.mark.parametrize("given", [GIVEN, "a-z-0-9-", "a" * 32])
+def test_a_signed_request_keeps_its_id(app, written, given):
+    answer = ask(app, "POST", "/v2/datasets/monday", headers={"X-Request-Id": given})
+    assert [each.request_id for each in written()] == [given] == [answer.headers["x-request-id"]]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        [],
+        [""],
+        ["a" * 7],
+        ["a" * 33],
+        ["A" * 16],
+        ["192.0.2.1"],
+        ["a" * 16 + "\n"],
+        ["a b c d e"],
+        [GIVEN] * 2,
+    ],
+)
+def test_what_is_no_id_is_replaced(app, written, given):
+    headers = [("X-Request-Id", each) for each in given]
+    answers = [ask(app, "POST", "/v2/datasets/monday", headers=headers) for _ in range(2)]
+    one, two = (each.request_id for each in written())
+    assert one != two
+    assert OWN.fullmatch(one)
+    assert [one, two] == [each.headers["x-request-id"] for each in answers]
+
+
+@pytest.mark.parametrize("path", ["/v2/strangers/x", "/v2/strangers/refused", "/nothing"])
+def test_a_strangers_id_is_replaced(app, written, path):
+    answer = ask(app, "GET", path, headers={"X-Request-Id": GIVEN})
+    (record,) = written()
+    assert record.request_id == answer.headers["x-request-id"] != GIVEN
+    assert OWN.fullmatch(record.request_id)

@@ -1,5 +1,6 @@
 """The ad server's signed requests, over a real socket and through a real server, as a helper takes them."""
 
+import re
 import socket
 import threading
 from contextlib import contextmanager
@@ -180,3 +181,42 @@ def test_how_much_is_read_is_an_argument(url):
             asking.post("/v2/a", body, "application/json")
         found = asking.post("/v2/a", body, "application/json", patience=Patience(max_bytes=2 << 20))
         assert found.endswith(body)
+
+
+def ids_of(ask, count):
+    """The ids in as many requests that are made with an HTTP client."""
+    seen = []
+
+    def answer(request):
+        seen.append(request.headers.get("x-request-id"))
+        return httpx.Response(200)
+
+    for _ in range(count):
+        ask(httpx.Client(transport=httpx.MockTransport(answer)))
+    return seen
+
+
+def test_each_client_names_its_requests_at_random():
+    one, two = ids_of(lambda http: remote("http://helper.test", http=http).get("/v2/a"), 2)
+    assert one != two
+    assert re.fullmatch("[0-9a-f]{16}", one)
+
+
+def test_a_request_is_named_as_its_client_is_told():
+    said = ids_of(lambda http: remote("http://helper.test", http=http, request_id="abcdefgh").get("/v2/a"), 2)
+    assert said == ["abcdefgh"] * 2
+
+
+def test_what_is_not_signed_has_no_id():
+    assert ids_of(lambda http: Remote("http://ads.test", http).post("/v2/reports", b"", "text/plain"), 2) == [
+        None,
+        None,
+    ]
+
+
+def test_a_proxy_may_name_a_request_anew(url):
+    def rename(request):
+        request.headers["x-request-id"] = "from-a-proxy"
+
+    with remote(url, http=httpx.Client(event_hooks={"request": [rename]})) as asking:
+        assert asking.post("/v2/a", b"body", "application/json").endswith(b"body")
