@@ -53,7 +53,7 @@ def create_app(
         handler.layouts.close()
 
     app = FastAPI(title="Masked LARk ad server", docs_url=None, redoc_url=None, lifespan=lifespan)
-    rates = UploadLimits(limits, reports)
+    rates = UploadLimits(limits, reports.database)
 
     def set_limits(now: Limits) -> None:
         handler.limits = rates.limits = now
@@ -134,4 +134,4 @@ def show_stored(reports: Reports, registry: CollectorRegistry) -> None:
     LazyGauge("maskedlark_datasets", "Datasets by where they stand.", ("state",), states, registry)
     text = f"Reports in no dataset, counted up to {COUNTED}."
     LazyGauge("maskedlark_unselected_reports", text, (), unselected, registry)
-    metrics.disk(reports.disk, registry)
+    metrics.disk(reports.database.disk, registry)

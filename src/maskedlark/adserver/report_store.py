@@ -244,10 +244,6 @@ class Reports:
         query = sa.select(_REPORTS.c.data).where(selection.where(start)).order_by(*_ORDER).limit(start.size)
         return [data for (data,) in self.database.rows(query)]
 
-    def disk(self) -> tuple[int, int, int] | None:
-        """As `Database.disk` says."""
-        return self.database.disk()
-
     def check(self) -> None:
         """Return if reports can be stored; raise if not."""
         schema.check(self.database)

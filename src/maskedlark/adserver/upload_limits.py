@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from starlette.concurrency import run_in_threadpool
 
 from maskedlark.adserver.config import Limits
-from maskedlark.adserver.report_store import Reports
+from maskedlark.storage.engine import Database
 from maskedlark.web.errors import DiskShareUsed, TooManyReports
 
 ADDRESSES = 1 << 15
@@ -29,8 +29,8 @@ class UploadLimits:
     ahead of the clock, and its last upload may go beyond that: so none is too large for the rates.
     """
 
-    def __init__(self, limits: Limits, reports: Reports, now: Callable[[], float] = time.monotonic) -> None:
-        self.limits, self._reports, self._now = limits, reports, now
+    def __init__(self, limits: Limits, database: Database, now: Callable[[], float] = time.monotonic) -> None:
+        self.limits, self._database, self._now = limits, database, now
         self._paid_until = 0.0
         self._by_source: dict[bytes, float] = {}
         self._look_at, self._is_full = -math.inf, False
@@ -39,7 +39,7 @@ class UploadLimits:
         """Raise if reports use their share of the disk."""
         if self._now() >= self._look_at:
             self._look_at = self._now() + LOOK_S
-            disk = await run_in_threadpool(self._reports.disk)
+            disk = await run_in_threadpool(self._database.disk)
             self._is_full = disk is not None and disk[1] > self.limits.disk_share * disk[0]
         if self._is_full:
             raise DiskShareUsed("reports use their share of the disk; try again later")

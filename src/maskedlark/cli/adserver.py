@@ -1,6 +1,6 @@
 """`maskedlark adserver`: set one up, and run the process that takes uploads."""
 
-from contextlib import closing, nullcontext
+from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -71,12 +71,9 @@ def init(
 def serve(settings: Config, listen: Listen) -> None:
     """Take uploads. Prints where it listens; SIGINT or SIGTERM stops it. Needs no key."""
     clock, file = SystemClock(), file_of(settings.database)
-    lock = (
-        only_process(file.parent, name=f".{file.name}.running")
-        if file and file.parent.is_dir()
-        else nullcontext()
-    )
-    with lock, closing(open_database(settings.database, wait=True)) as database:
+    with closing(open_database(settings.database, wait=True)) as database, ExitStack() as stack:
+        if file is not None:
+            stack.enter_context(only_process(file.parent, name=f".{file.name}.running"))
         reports = Reports(database, clock)
         retention = Retention(database, settings.keep_days * DAY_S)
         with settings.parameters(clock) as parameters:
