@@ -21,7 +21,14 @@ from tests.integration.waiting import next_second
 from tests.statistical import sides
 from tests.statistical.sides import HIGH, LOW, Message, Secrets, alike, drawn, measured, question, trained
 
-TIMES = ("_seconds_bucket", "_seconds_sum", "_created", "_disk_free_bytes", "_keys_end_seconds")
+TIMES = (
+    "_seconds_bucket",
+    "_seconds_sum",
+    "_created",
+    "_disk_free_bytes",
+    "_disk_total_bytes",
+    "_keys_end_seconds",
+)
 MACHINE = ("process_", "python_")
 """Of the process: memory, threads, descriptors."""
 
@@ -87,10 +94,10 @@ def timeless(samples: dict[str, float]) -> dict[str, float]:
 
 
 def line(found: dict[str, object]) -> dict[str, object]:
-    """A line without its times. Of the parameter service's, which are by age, only that there are some."""
+    """A line without times and random ids. Of the parameter service's, by age, only that there are some."""
     if found["service"] == "parameters":
         return {}
-    return {name: value for name, value in found.items() if name not in ("time", "ms")}
+    return {name: value for name, value in found.items() if name not in ("time", "ms", "request_id")}
 
 
 @pytest.fixture(scope="module")
