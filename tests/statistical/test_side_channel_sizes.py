@@ -28,6 +28,7 @@ TIMES = (
     "_disk_free_bytes",
     "_disk_total_bytes",
     "_keys_end_seconds",
+    "_last_freeze_seconds",
 )
 MACHINE = ("process_", "python_")
 """Of the process: memory, threads, descriptors."""

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 
 import httpx
 
@@ -117,11 +117,9 @@ class Service:
             self.keyring.check(self.clock.now(), self._published)
 
     def compare_keys(self) -> None:
-        """Learn which keys of this helper are published. Run at the start, and every minute."""
-        try:
+        """Learn which keys of this helper are published, at the start and every minute, if anyone says."""
+        with suppress(MaskedLarkError, OSError):
             self._published = self.parameters.keys(self.config.name, self.keyring.identity)
-        except (MaskedLarkError, OSError) as error:
-            _log.info("the keys of this helper are not compared with what is published: %s", error)
 
     @property
     def building(self) -> Datasets:
