@@ -50,7 +50,7 @@ class Fuzzed:
 def adserver(folder: Path) -> Iterator[Fuzzed]:
     """Takes uploads of reports in the right form."""
     database, reports = stored.opened(f"sqlite:///{folder / 'reports.db'}")
-    limits = Limits(body_bytes=20_000, reports=20, report_bytes=2000)
+    limits = Limits(body_bytes=20_000, reports=20, report_bytes=2000, burst_s=1e9)
     app = adserver_app(stored.ORIGIN, reports, stored.clock(), stored.documents, limits)
     sent = [
         Sent.to("POST", "/v2/reports", uploads.CONTENT_TYPE, uploads.encode_batch(stored.data(5))),

@@ -459,8 +459,8 @@ MUTANTS = (
     Mutant(
         "the retention: a dataset that is being sent keeps its reports",
         SOURCE + "adserver/retention.py",
-        "for stays in sorted(same, key=lambda stays: stays.start):",
-        "for stays in ():",
+        "gaps(replace(each, end=before), kept)",
+        "gaps(replace(each, end=before), ())",
         "tests/unit/adserver/test_retention.py",
     ),
     Mutant(
@@ -704,8 +704,8 @@ MUTANTS = (
     Mutant(
         "an upload: a report is not refused for want of a document",
         SOURCE + "adserver/uploads.py",
-        "else Answer(outcome=Verdict.LATER)",
-        "else _refusal(UndeclaredReport)",
+        "            return Answer(outcome=Verdict.LATER)",
+        "            return _refusal(UndeclaredReport)",
         "tests/unit/adserver/test_uploads.py",
     ),
     Mutant(
