@@ -42,11 +42,6 @@ def create_app(
     limits = limits or Limits()
     handler = UploadHandler(origin, reports, clock, documents, limits, clock_check)
 
-    def check() -> None:
-        reports.check()
-        if clock_check:
-            clock_check.check()
-
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         yield
@@ -64,7 +59,9 @@ def create_app(
     registry = metrics.install(app, "adserver")
     counts = UploadCounts(registry)
     show_stored(reports, registry)
-    health.install(app, check)
+    health.install(app, reports.check)
+    if clock_check:
+        app.state.readiness.checks.append(clock_check.check)
 
     @app.post(f"{API}/reports", response_model=uploads.Answers, openapi_extra=_UPLOAD)
     async def upload(request: Request) -> Response:

@@ -15,8 +15,6 @@ from maskedlark.web.errors import Draining, NotReady
 
 EVERY_S = 2.0
 """From one look to the next, however often strangers ask."""
-STUCK_S = 10.0
-"""A look that has not ended by then is a fault of its own."""
 _log = logging.getLogger(__name__)
 
 
@@ -25,27 +23,22 @@ class Readiness:
 
     def __init__(self, check: Callable[[], None], now: Callable[[], float] = time.monotonic) -> None:
         self.checks, self._now = [check], now
-        self._looking, self._next, self._begun = threading.Lock(), -math.inf, math.inf
+        self._looking, self._next = threading.Lock(), -math.inf
         self._fault: Exception | None = NotReady("this service has only just begun; ask again later")
 
     def check(self) -> None:
         """Return if it can do its work now; raise why not."""
         if self._now() >= self._next and self._looking.acquire(blocking=False):
-            self._begun = self._now()
             try:
                 for check in self.checks:
                     check()
                 self._fault = None
-            except (MaskedLarkError, OSError) as error:
+            except Exception as error:  # noqa: BLE001 - raised to whoever asks
                 # Details for the operator alone, such as paths, are in the log.
                 _log.error("not ready: %s: %s", type(error).__name__, error)
                 self._fault = error
-            except Exception as error:  # noqa: BLE001 - a mistake of ours, raised to whoever asks
-                self._fault = error
-            self._next, self._begun = self._now() + EVERY_S, math.inf
+            self._next = self._now() + EVERY_S
             self._looking.release()
-        elif self._looking.locked() and self._now() - self._begun > STUCK_S:
-            raise NotReady("this service cannot find out whether it can work: its disk or database hangs")
         if (fault := self._fault) is not None:
             raise copy.copy(fault)  # Threads that raise the same one would write into each other's traceback.
 
