@@ -15,6 +15,7 @@ from maskedlark.cli.helper import app
 from maskedlark.clock import FixedClock, SystemClock
 from maskedlark.helper import config
 from maskedlark.helper.anchor import FileAnchor
+from maskedlark.helper.recovery import Recovered
 from maskedlark.ledger.rows import ChainHead
 from maskedlark.randomness import SystemRandomness
 from maskedlark.web import key_file, serving
@@ -191,3 +192,14 @@ def test_keys_are_not_made_nor_a_ledger_recovered_by_a_clock_that_is_wrong(world
     world.transport.app = away  # With nobody to ask, the operator's clock counts.
     world.run("rotate", *world.config, *world.identity, "--no-publish")
     assert world.keys.read_bytes() != before
+
+
+def test_a_ledger_is_recovered_by_a_clock_that_nothing_confirms_only_if_the_operator_does(world, monkeypatch):
+    world.run("rotate", *world.config, *world.identity)
+    world.transport.app = away
+    calls = []
+    monkeypatch.setattr(cli_helper.recovery, "recover", lambda *_: calls.append(1) or Recovered())
+    for typed, code in (("n\n", 1), ("y\n", 0)):
+        done = RUN(app, ["recover", *map(str, world.config)], input=typed)
+        assert "Nothing confirms this clock. Is it 20" in done.output
+        assert (done.exit_code, len(calls)) == (code, 1 - code)
