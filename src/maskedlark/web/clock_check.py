@@ -34,7 +34,7 @@ class ClockCheck:
         self._clock, self._parameters, self._rng = clock, parameters, rng
         self._service: tuple[int, float] | None = None
         self._origins: dict[str, tuple[int, float]] = {}
-        self._fault, self._found, self._deleted = "", ("", 0), -math.inf
+        self._fault, self._deleted = "", -math.inf
 
     def compare(self) -> str:
         """Ask the parameter service for its time, for a few seconds at most; returns what is wrong, if so."""
@@ -75,7 +75,8 @@ class ClockCheck:
 
     def is_due(self, every_s: float) -> bool:
         """Compare; whether to delete now: by a confirmed clock, and not again within `every_s`."""
-        self._log(self.compare())
+        if wrong := self.compare():
+            _log.warning("%s", wrong)
         is_due = self.is_confirmed and time.monotonic() >= self._deleted + every_s
         if is_due:
             self._deleted = time.monotonic()
@@ -85,11 +86,3 @@ class ClockCheck:
         """Whether a time that was theirs at a monotonic time is ours now: ours may have been set since."""
         elapsed = time.monotonic() - at
         return elapsed < COUNTS_S and abs(self._clock.now() - theirs - int(elapsed)) <= TOLERANCE_S
-
-    def _log(self, wrong: str) -> None:
-        """Log what is wrong once; it is found again every minute."""
-        # Services that start together may miss each other once.
-        kind, times = wrong.partition(" ")[0], 1 if self._fault else 2
-        self._found = kind, self._found[1] + 1 if kind == self._found[0] else 1
-        if wrong and self._found[1] == times:
-            _log.error("%s", wrong)
