@@ -1,6 +1,7 @@
 """A parameter service in memory of its own, and clients that reach it without a socket."""
 
 import asyncio
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,6 +52,20 @@ class AppTransport(httpx.BaseTransport):
                 request.method, request.url, content=request.read(), headers=request.headers
             )
             return httpx.Response(answer.status_code, headers=answer.headers, content=answer.content)
+
+
+def dripping(_: httpx.Request) -> httpx.Response:
+    """Headers at once, and then nothing that ends: a service that hangs."""
+    began = time.monotonic()
+
+    class Stream(httpx.SyncByteStream):
+        def __iter__(self):
+            while True:
+                time.sleep(0.2)
+                assert time.monotonic() - began < 60, "it is waited for"
+                yield b" "
+
+    return httpx.Response(200, stream=Stream())
 
 
 def away(request: httpx.Request) -> httpx.Response:

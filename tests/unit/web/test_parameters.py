@@ -31,6 +31,7 @@ from tests.unit.web.service import (
     chained,
     client,
     configuration,
+    dripping,
 )
 
 END = make().not_after
@@ -517,6 +518,14 @@ def test_keys_move_on_and_never_back(bench):
         bench.client().keys("helper-1", HELPER_KEYS[1].verifying)
     bench.show(away)
     assert bench.client().keys("helper-0", IDENTITY).sequence == 2
+
+
+def test_keys_are_not_waited_for_while_the_service_hangs(bench):
+    """The client's lock is held meanwhile: whoever asks for a document waits too."""
+    bench.service.publisher.publish_keys("helper-0", configuration(0, 1))
+    bench.client().keys("helper-0", IDENTITY)
+    bench.show(dripping)
+    assert bench.client().keys("helper-0", IDENTITY).sequence == 1
 
 
 def test_keys_are_the_identity_s_own(bench):
