@@ -5,6 +5,7 @@ import signal
 import stat
 import subprocess
 import sys
+from unittest.mock import Mock
 
 import httpx
 import pytest
@@ -13,7 +14,7 @@ import maskedlark.cli
 from maskedlark.cli import helper as cli_helper
 from maskedlark.cli.helper import app
 from maskedlark.clock import FixedClock, SystemClock
-from maskedlark.helper import config
+from maskedlark.helper import config, recovery
 from maskedlark.helper.anchor import FileAnchor
 from maskedlark.helper.recovery import Recovered
 from maskedlark.ledger.rows import ChainHead
@@ -197,9 +198,9 @@ def test_keys_are_not_made_nor_a_ledger_recovered_by_a_clock_that_is_wrong(world
 def test_a_ledger_is_recovered_by_a_clock_that_nothing_confirms_only_if_the_operator_does(world, monkeypatch):
     world.run("rotate", *world.config, *world.identity)
     world.transport.app = away
-    calls = []
-    monkeypatch.setattr(cli_helper.recovery, "recover", lambda *_: calls.append(1) or Recovered())
+    recovering = Mock(return_value=Recovered())
+    monkeypatch.setattr(recovery, "recover", recovering)
     for typed, code in (("n\n", 1), ("y\n", 0)):
         done = RUN(app, ["recover", *map(str, world.config)], input=typed)
         assert "Nothing confirms this clock. Is it 20" in done.output
-        assert (done.exit_code, len(calls)) == (code, 1 - code)
+        assert (done.exit_code, recovering.call_count) == (code, 1 - code)
