@@ -1,4 +1,4 @@
-"""`python -m experiments NAME|all [--quick|--full] [--out FOLDER]`: make figures and their page."""
+"""`python -m experiments NAME|all [--quick|--full] [--fresh] [--out FOLDER]`: make figures and their page."""
 
 import argparse
 import sys
@@ -26,12 +26,12 @@ def _run() -> int:
     sizes.add_argument(
         "--full", action="store_const", dest="size", const=Size.FULL, help="the authors' whole grid"
     )
+    parser.add_argument("--fresh", action="store_true", help="compute every run again")
     parser.add_argument("--out", type=Path, help="the folder of plots, CSV files and page")
     given = parser.parse_args()
     size = given.size or Size.DEFAULT
-    return main(
-        given.name, size, given.out or _out(size), lambda line: print(line, file=sys.stderr, flush=True)
-    )
+    out = given.out or _out(size)
+    return main(given.name, size, out, lambda line: print(line, file=sys.stderr, flush=True), given.fresh)
 
 
 if __name__ == "__main__":  # A worker process imports this module too.

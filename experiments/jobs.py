@@ -1,8 +1,9 @@
 """The points of a figure as jobs: run by two processes, each finished point kept at once.
 
 A row of the CSV is a job and what it found. A run that was interrupted carries on: a job whose row is there,
-with all its settings, is not run again. A row stays for as long as the figure has a job for it, whether that
-can be run here or not; rows of other settings are dropped.
+with all its settings, is not run again, unless it is stale: made by code of another version. A row stays for
+as long as the figure has a job for it, whether that can be run here or not; rows of other settings are
+dropped.
 """
 
 import hashlib
@@ -17,7 +18,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import NamedTuple
 
-from experiments import made
+from experiments import made, versions
 from experiments import rows as tables
 from experiments.rows import Row
 
@@ -60,12 +61,18 @@ class Job:
     """What it needs, once that was found."""
     library: str = ""
     """A library that it needs beside the figure's own."""
+    code: Sequence[str] = versions.ALL
+    """What of our code its numbers follow from."""
 
     @property
     def key(self) -> str:
         """Of two jobs with the same key one is enough."""
         named = [self.dataset, self.series, self.x, self.seed, self.run.__qualname__, dict(self.settings)]
         return hashlib.sha256(json.dumps(named, sort_keys=True).encode()).hexdigest()[:16]
+
+    def is_stale(self, row: Row) -> bool:
+        """Whether its row was made by code of another version."""
+        return row.more.get("code", "") != versions.named(self.code)
 
     def needed(self) -> Found:
         """What it needs, found here unless that was done already."""
@@ -78,18 +85,26 @@ Advance = Callable[[float], object]
 
 
 def run(
-    wanted: Sequence[Job], path: Path, advance: Advance = float, known: Sequence[Job] | None = None
+    wanted: Sequence[Job],
+    path: Path,
+    advance: Advance = float,
+    known: Sequence[Job] | None = None,
+    is_fresh: bool = False,
 ) -> list[Row]:
     """The rows of all known jobs, in their order, once those wanted are run; kept from the first one on.
 
     Known are all jobs of a figure; wanted are those that can be run here. An earlier run had more, perhaps.
+    `is_fresh`: run all that are wanted, whatever is there.
     """
     every = wanted if known is None else known
     found, commit = {row.key: row for row in kept(every, path)}, made.commit()
-    missing = {job.key: job for job in wanted if job.key not in found}
-    advance(sum(job.weight for job in wanted if job.key in found))
+    missing = {
+        job.key: job for job in wanted if is_fresh or job.key not in found or job.is_stale(found[job.key])
+    }
+    advance(sum(job.weight for job in wanted if job.key not in missing))
     for job, row in _run(sorted(missing.values(), key=lambda job: -job.weight)):
-        found[job.key] = row._replace(more={**row.more, "commit": commit})
+        of = {"commit": commit, "code": versions.named(job.code)}
+        found[job.key] = row._replace(more={**row.more, **of})
         tables.write(path, [found[job.key] for job in every if job.key in found])
         advance(job.weight)
     return [found[job.key] for job in every if job.key in found]
@@ -98,8 +113,19 @@ def run(
 def kept(jobs: Sequence[Job], path: Path) -> list[Row]:
     """What an earlier run has found of these, for this figure or for another one in the folder."""
     others = [each for each in sorted(path.parent.glob("*.csv")) if each != path]
-    found = {row.key: row for each in (*others, path) for row in tables.read(each)}
+    rows = [row for each in (*others, path) for row in tables.read(each)]
+    known, found = {job.key: job for job in jobs}, {}
+    for row in rows:
+        job = known.get(row.key)
+        if job and not (row.key in found and job.is_stale(row)):
+            found[row.key] = row
     return [found[job.key] for job in jobs if job.key in found]
+
+
+def stale(jobs: Sequence[Job], path: Path) -> list[Row]:
+    """What of that was made by code of another version."""
+    known = {job.key: job for job in jobs}
+    return [row for row in kept(jobs, path) if known[row.key].is_stale(row)]
 
 
 _Call = tuple[Job, ...]

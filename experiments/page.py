@@ -35,13 +35,17 @@ from six bounds and 17 values of ε; WBCD: batches of 100, since 50 and 500 miss
 on features, and the units that these are in. All are the same for every point of a series; nothing is fitted
 point by point.
 
-Each CSV names the commit that made a row. Runs "on the way to 41c362b08a2c" were made by versions that are in
-the history as that one commit alone, which holds their code and added their rows.
+Each CSV names the commit that made a row, and the versions of our code that its numbers follow from. Runs
+"on the way to 41c362b08a2c" were made by versions that are in the history as that one commit alone, which
+holds their code and added their rows.
 """
 _QUICK = """
 **This is a quick look (`--quick`): one seed, few points, fewer rows. It shows that everything runs, and
 stands for nothing else.**
 """
+_STALE = """\
+**Stale: {stale:,} of {runs:,} runs were made by versions of draws, engine or noise that are not known, or
+have changed since. Run now, the same seeds may give other numbers.**"""
 
 
 def write(out: Path, size: Size) -> Path:
@@ -66,14 +70,16 @@ def _section(number: int, name: str, out: Path, size: Size) -> str:
         plots = ", ".join(f"[{plot}]({plot})" for plot in found.plots)
         told = f"Drawn earlier ({plots}); its words need {error.name}, which is not here."
         return f"## {number}. {name}\n\n{told}\n"
-    rows = jobs.kept(figure.jobs(size), out / f"{name}.csv")
-    return _told(number, figure, rows, found) if rows else ""
+    own, path = figure.jobs(size), out / f"{name}.csv"
+    rows = jobs.kept(own, path)
+    return _told(number, figure, rows, found, len(jobs.stale(own, path))) if rows else ""
 
 
-def _told(number: int, figure: Figure, rows: Sequence[Row], found: Made) -> str:
+def _told(number: int, figure: Figure, rows: Sequence[Row], found: Made, stale: int) -> str:
     plots = "\n\n".join(f"![{figure.TITLE}]({plot})" for plot in found.plots)
     parts = (
         f"## {number}. {figure.TITLE}",
+        *([_STALE.format(stale=stale, runs=len(rows))] if stale else []),
         plots,
         figure.text(rows).strip(),
         _made(figure.NAME, rows, found),

@@ -18,14 +18,14 @@ Say = Callable[[str], None]
 _EXTRAS = "install maskedlark with its extras `train`, `plots`, `audit` and `bench`"
 
 
-def main(names: Sequence[str], size: Size, out: Path, say: Say) -> int:
+def main(names: Sequence[str], size: Size, out: Path, say: Say, is_fresh: bool = False) -> int:
     """Run these figures, or `all`, and write their page. 0, if any could be drawn and none failed."""
     wanted = figures.NAMES if "all" in names else tuple(dict.fromkeys(names))
     if unknown := [name for name in wanted if name not in figures.NAMES]:
         say(f"there is no figure {unknown[0]}; there are {', '.join(figures.NAMES)}, and all")
         return 2
     out.mkdir(parents=True, exist_ok=True)
-    ends = {name: _figure(name, size, out, say) for name in wanted}
+    ends = {name: _figure(name, size, out, say, is_fresh) for name in wanted}
     drawn = [name for name, end in ends.items() if end is _End.DRAWN]
     if drawn:
         say(f"{page.write(out, size)}: {', '.join(drawn)}")
@@ -41,10 +41,10 @@ class _End(Enum):
     FAILED = auto()
 
 
-def _figure(name: str, size: Size, out: Path, say: Say) -> _End:
+def _figure(name: str, size: Size, out: Path, say: Say, is_fresh: bool) -> _End:
     """Run one. Whatever happens to it, the others run."""
     try:
-        return _End.DRAWN if _drawn(name, size, out, say) else _End.LEFT_OUT
+        return _End.DRAWN if _drawn(name, size, out, say, is_fresh) else _End.LEFT_OUT
     except ModuleNotFoundError as error:
         say(f"{name} is left out: it needs {error.name}; {_EXTRAS}")
         return _End.LEFT_OUT
@@ -57,13 +57,13 @@ def _figure(name: str, size: Size, out: Path, say: Say) -> _End:
         return _End.FAILED
 
 
-def _drawn(name: str, size: Size, out: Path, say: Say) -> bool:
+def _drawn(name: str, size: Size, out: Path, say: Say, is_fresh: bool) -> bool:
     """Whether there is anything to draw."""
     figure = figures.load(name)
     known = figure.jobs(size)
     wanted, missing = _here(name, known, say)
     with _bar(name, wanted) as advance:
-        rows = jobs.run(wanted, out / f"{name}.csv", advance, known)
+        rows = jobs.run(wanted, out / f"{name}.csv", advance, known, is_fresh)
     if not rows:
         return False
     # An earlier run may have had it: then its rows are still there, and are drawn.

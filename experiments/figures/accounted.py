@@ -89,12 +89,13 @@ def _series(name: str, grid: Grid, size: Size) -> list[Job]:
         for epsilon in epsilons
         for seed in size.seeds
     ]
-    noisy = [replace(job, needs=needs(job), library=_LIBRARY.get(job.series, "")) for job in noisy]
+    noisy = [replace(job, needs=needs(job)) for job in noisy]
+    noisy = [
+        replace(job, library=OPACUS.lower(), code=("noise",)) if job.series == OPACUS else job
+        for job in noisy
+    ]
     given = _settings(name, grid, 0.0)
     return [*noisy, *(Job(name, QUIET, 0.0, seed, quiet, given, grid.weight) for seed in size.seeds)]
-
-
-_LIBRARY = {OPACUS: "opacus"}
 
 
 def _settings(name: str, grid: Grid, epsilon: float) -> dict[str, Value]:

@@ -82,7 +82,7 @@ def _as_run(setting: Setting, kind: str, way: Callable[[Job], Found], bound: flo
     ]
     if kind != RAW:
         return found
-    return [replace(job, together=raw_together, group=f"{job.series} {job.x}") for job in found]
+    return [replace(job, together=raw_together, group=f"{job.series} {job.x}", code=()) for job in found]
 
 
 def _others(size: Size) -> list[Job]:

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments import authors, floats, memory, over_http, settings
+from experiments import authors, floats, memory, over_http, settings, versions
 from experiments.data import Split, wbcd
 from experiments.figures.local_dp_told import AS_RUN, AUTHORS, HTTP, OURS, draw, text
 from experiments.jobs import Found, Job, Value
@@ -52,7 +52,16 @@ _WAYS = ((MNIST_SLOW, AS_RUN), (MNIST_LOCAL, OURS), (WBCD_LOCAL, AS_RUN), (WBCD,
 def jobs(size: Size) -> list[Job]:
     """Both ways on both datasets, and one point over HTTP."""
     found = [
-        Job(setting.dataset, series, log, seed, way, _given(setting, series, size), setting.weight(size))
+        Job(
+            setting.dataset,
+            series,
+            log,
+            seed,
+            way,
+            _given(setting, series, size),
+            setting.weight(size),
+            code=() if series == AS_RUN else versions.ALL,
+        )
         for setting, series in _WAYS
         for way in (as_run if series == AS_RUN else ours,)
         for log in _logs(setting.dataset, size)

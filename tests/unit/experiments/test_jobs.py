@@ -1,11 +1,12 @@
 """Jobs: run in other processes, kept at once, not run again."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from experiments import jobs, made
+from experiments import jobs, made, versions
 from experiments import rows as tables
 from experiments.data.places import NotHere
 from experiments.jobs import Job, Needed
@@ -38,9 +39,9 @@ def at_once(jobs):
     return [{"y": 100.0 * len(jobs) + job.x} for job in jobs]
 
 
-def some(tmp_path, xs=(1.0, 2.0), **settings):
+def some(tmp_path, xs=(1.0, 2.0), seeds=(0, 1), **settings):
     given = {"log": str(tmp_path / "log"), **settings}
-    return [Job("none", "twice", x, seed, double, given, weight=x) for x in xs for seed in (0, 1)]
+    return [Job("none", "twice", x, seed, double, given, weight=x) for x in xs for seed in seeds]
 
 
 def ran(tmp_path):
@@ -172,3 +173,32 @@ def test_what_another_figure_of_the_folder_has_found_is_not_run_again(tmp_path):
     once = ran(tmp_path)
     assert jobs.run(some(tmp_path), tmp_path / "second.csv") == found
     assert ran(tmp_path) == once
+
+
+def test_a_row_of_another_version_is_made_again_once(tmp_path, monkeypatch):
+    path, once = tmp_path / "f.csv", [1.0, 1.0, 2.0, 2.0]
+    first = jobs.run(some(tmp_path), path)
+    assert (sorted(ran(tmp_path)), jobs.stale(some(tmp_path), path)) == (once, [])
+    monkeypatch.setitem(versions.VERSIONS, "noise", 99)
+    assert jobs.stale(some(tmp_path), path) == first
+    of_floats = [replace(job, code=()) for job in some(tmp_path, seeds=(7,))]
+    for _ in range(2):
+        found = jobs.run([*some(tmp_path), *of_floats], path)
+    assert sorted(ran(tmp_path)) == sorted([*once, *once, 1.0, 2.0])
+    assert {row.more.get("code", "") for row in found} == {"draws 2, engine 1, noise 99", ""}
+    monkeypatch.setitem(versions.VERSIONS, "noise", 100)
+    assert jobs.stale([*some(tmp_path), *of_floats], path) == found[:4]
+
+
+def test_a_stale_row_of_another_figure_is_not_taken_for_a_newer_one(tmp_path, monkeypatch):
+    jobs.run(some(tmp_path), tmp_path / "a.csv")
+    monkeypatch.setitem(versions.VERSIONS, "noise", 99)
+    newer = jobs.run(some(tmp_path), tmp_path / "f.csv")
+    assert jobs.kept(some(tmp_path), tmp_path / "a.csv") == newer
+
+
+def test_all_is_run_again_when_asked_for(tmp_path):
+    path = tmp_path / "f.csv"
+    for is_fresh in (False, False, True):
+        jobs.run(some(tmp_path), path, is_fresh=is_fresh)
+    assert sorted(ran(tmp_path)) == sorted([1.0, 1.0, 2.0, 2.0] * 2)

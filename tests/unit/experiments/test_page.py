@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from experiments import figures, made, page
+from experiments import figures, made, page, versions
 from experiments import rows as tables
 from experiments.jobs import Job, _row
 from experiments.size import Size
@@ -17,7 +17,8 @@ def one(job):
 def commit(job):
     """Of two commits: as after a run that was carried on."""
     row = _row(job, one(job), 0.1)
-    return row._replace(more={**row.more, "commit": "abc" if job.seed else "def with changes"})
+    of = {"commit": "abc" if job.seed else "def with changes", "code": versions.named(job.code)}
+    return row._replace(more={**row.more, **of})
 
 
 @pytest.fixture
@@ -46,6 +47,13 @@ def test_a_section_has_plots_words_and_command(shown):
     assert "other" not in found.split("## 2.")[1]
     assert "By commits def with changes, abc, on " in found
     assert "quick look" not in found
+
+
+def test_stale_runs_are_said_above_all_else(shown, monkeypatch, tmp_path):
+    assert "Stale" not in shown(Size.DEFAULT)
+    monkeypatch.setitem(versions.VERSIONS, "noise", 99)
+    found = page.write(tmp_path, Size.DEFAULT).read_text()
+    assert "## 2. A title\n\n**Stale: 3 of 3 runs were made by versions" in found
 
 
 def test_a_quick_look_says_so(shown):
