@@ -127,6 +127,8 @@ class Race(NamedTuple):
     found: Mapping[int, LoopTimes]
     upload_bytes: int
     """To and from all helpers, once for all epochs."""
+    upload_s: float
+    """To make all reports, upload, send and freeze them: once, before the first epoch."""
 
 
 def race(name: str, case: Case, progress: Callable[[str], None], rounds: int = ROUNDS) -> Race:
@@ -139,7 +141,8 @@ def race(name: str, case: Case, progress: Callable[[str], None], rounds: int = R
     ):
         traffic = _Traffic(client)
         progress(f"{name}: {len(features)} reports are made and sent")
-        send(made, client, features, labels, makers=2)
+        # A second process takes longer to start than to make a few reports.
+        took = send(made, client, features, labels, makers=1 + (len(features) > 1000))
         uploaded = sum(traffic.taken())
         _pin(made)
         alone = _records(features, case)
@@ -147,11 +150,11 @@ def race(name: str, case: Case, progress: Callable[[str], None], rounds: int = R
         for size in case.authors:
             found[size] = _race(case, size, client, alone, traffic, rounds)
             progress(f"{name}: batches of {size}: {found[size]}")
-    return Race(case, found, uploaded)
+    return Race(case, found, uploaded, took)
 
 
 def _figures(raced: Race) -> dict[str, object]:
-    case, found, uploaded = raced
+    case, found, uploaded, took = raced
 
     def by_size(figure: Callable[[int, LoopTimes], float]) -> dict[str, float]:
         return {str(size): round(figure(size, each), 2) for size, each in found.items()}
@@ -167,6 +170,7 @@ def _figures(raced: Race) -> dict[str, object]:
             lambda size, each: each.bytes_per_step + uploaded / (case.records / size)
         ),
         "upload_bytes": uploaded,
+        "upload_s": round(took, 1),
         "records": case.records,
     }
 
@@ -344,19 +348,22 @@ def send(
     features: NDArray[np.uint8],
     labels: NDArray[np.int64],
     makers: int = 1,
-) -> None:
-    """As browsers and the ad server do; the helpers hold a frozen dataset afterwards.
+) -> float:
+    """As browsers and the ad server do; the helpers hold a frozen dataset afterwards. Returns the seconds.
 
     `makers`: processes that make the reports. Also run by experiments.
     """
-    document = made.document
+    document, start = made.document, time.perf_counter()
     seen = SystemClock().now() - document.attribution_window_s - document.delay.max_s - 3600
     with processes(makers) if makers > 1 else nullcontext() as pool:
         population = Population(document, made.sealing_keys(), seen, SystemRandomness(), pool)
         made.upload(population.train(TAG, features, [labels]))
+    made_s = time.perf_counter() - start
     time.sleep(1.1)  # A dataset ends with a whole second.
+    start = time.perf_counter()
     client.select(DATASET, purpose=Purpose.TRAIN)
     client.send(DATASET)
+    return made_s + time.perf_counter() - start
 
 
 def _pin(made: LocalCluster) -> None:
