@@ -141,23 +141,6 @@ def test_the_python_example_gives_what_its_comment_says():
     assert len(set(eval(shares.split("#")[0], names)) & {0, 1}) == 0
 
 
-SECTIONS = (
-    "1", "2", "3", "3.1", "3.2", "3.3", "3.3.1", "4.1", "4.1.1", "4.1.2", "4.2", "4.2.1", "4.2.2", "4.2.3",
-    "5.1", "5.1.1", "5.2", "5.3", "5.4", "6",
-)  # fmt: skip
-"""Of the paper. 4 and 5 are nothing but their parts."""
-
-
-def plain(row: str) -> str:
-    return re.sub(r"(algorithm|figure) \d", "", row)
-
-
-def test_every_section_of_the_paper_is_in_the_table_and_no_other():
-    rows = re.findall(r"^\| ([^|]*\([^|]*)\|[^|]*\|[^|]*\|$", PAPER, re.MULTILINE)
-    named = {number for row in rows for number in re.findall(r"(?<=[( ])\d(?:\.\d)*(?=[,)])", plain(row))}
-    assert named == {*SECTIONS}
-
-
 def test_every_command_is_on_its_page():
     rows = re.findall(r"^\| (`maskedlark [^|]*) \|", COMMANDS, re.MULTILINE)
     assert {name for row in rows for name in re.findall(r"`maskedlark (\w+)`", row)} == {*cli._COMMANDS}

@@ -77,6 +77,46 @@ def test_links_lead_somewhere(page):
         assert not heading or heading in headings(there), target
 
 
+SECTIONS = (
+    "1", "2", "3", "3.1", "3.2", "3.3", "3.3.1", "4.1", "4.1.1", "4.1.2", "4.2", "4.2.1", "4.2.2", "4.2.3",
+    "5", "5.1", "5.1.1", "5.2", "5.3", "5.4", "6",
+)  # fmt: skip
+"""Of the paper. 4 is nothing but its parts."""
+
+
+def rows(page: str) -> list[list[str]]:
+    """The rows of tables, heads included."""
+    table = (re.split(r"(?<!\\)\|", line)[1:-1] for line in page.splitlines() if line.startswith("| "))
+    return [[cell.strip() for cell in row] for row in table]
+
+
+def statements() -> list[list[str]]:
+    """The paper's: section, statement, what became of it, and what shows that."""
+    part = (ROOT / "docs" / "PAPER.md").read_text().partition("\n## Statement by statement\n")[2]
+    return rows(part.partition("\n## ")[0])[1:]
+
+
+def test_statements_are_of_every_section_of_the_paper_and_say_what_became_of_them():
+    assert {section for row in statements() for section in row[0].split(", ")} == {"abstract", *SECTIONS}
+    for _, statement, state, shown in statements():
+        assert state.startswith("works") or "](DEVIATIONS.md#" in state, statement
+        assert state.startswith("not built") or re.search("`(tests/|maskedlark )", shown), statement
+    states = ("works", "differs", "not built")
+    works, differs, lacking = [sum(row[2].startswith(each) for row in statements()) for each in states]
+    told = f"Of {len(statements())} statements {works} work, {differs} differ, and {lacking} are not built."
+    assert told in (ROOT / "docs" / "PAPER.md").read_text()
+    assert works + differs + lacking == len(statements())
+
+
+def test_statements_link_words_of_a_row_on_deviations():
+    page = (ROOT / "docs" / "DEVIATIONS.md").read_text()
+    sections = {part.partition("\n")[0]: part for part in page.split("\n## ")[1:]}
+    found = {anchor(title): "\n".join(map(" | ".join, rows(part))) for title, part in sections.items()}
+    for *_, state, _shown in statements():
+        for words, heading in re.findall(r"\[([^]]+)\]\(DEVIATIONS\.md#([^)]+)\)", state):
+            assert words in found[heading], words
+
+
 def test_the_readme_links_every_page():
     linked = set(re.findall(r"\]\((docs/[^)#\s]+)", (ROOT / "README.md").read_text()))
     pages = {page.relative_to(ROOT).as_posix() for page in (ROOT / "docs").rglob("*.md")}
@@ -85,8 +125,11 @@ def test_the_readme_links_every_page():
 
 def headings(page: Path) -> set[str]:
     """The anchors of a page, as renderers of Markdown make them."""
-    titles = re.findall(r"^#+ (.*)$", prose(page), re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+    return {anchor(title) for title in re.findall(r"^#+ (.*)$", prose(page), re.MULTILINE)}
+
+
+def anchor(title: str) -> str:
+    return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
 
 
 def git(*words: str, given: str = "") -> str:
