@@ -47,6 +47,7 @@ def experiment(
     names: Annotated[list[str], Argument(help="Figures by name, or all.")],
     quick: Annotated[bool, Option("--quick", help="A look: under five minutes for all.")] = False,
     full: Annotated[bool, Option("--full", help="The authors' whole grid: hours.")] = False,
+    fresh: Annotated[bool, Option("--fresh", help="Compute every run again, whatever is there.")] = False,
     out: Annotated[Path | None, Option(help="For plots, numbers and the page; else docs/results.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -60,7 +61,7 @@ def experiment(
     folder = out or (root / "docs/results" if size == "default" else root / f"build/results-{size}")
     main, sized = _module(root, "experiments.running").main, _module(root, "experiments.size").Size(size)
     with signals.as_interrupts():
-        code = main(names, sized, folder, lambda line: typer.echo(line, err=True))
+        code = main(names, sized, folder, lambda line: typer.echo(line, err=True), fresh)
     print_result({"experiments": names, "size": size, "out": str(folder), "drawn": code == 0}, as_json)
     if code:
         raise typer.Exit(code)

@@ -16,8 +16,8 @@ print(json.dumps([sys.argv[1:], os.environ["OMP_NUM_THREADS"]]))
 sys.exit(len(sys.argv) - 2)
 """
 RUNNING = """
-def main(names, size, out, say):
-    say(f"{names} {size!r} {out.name}")
+def main(names, size, out, say, is_fresh):
+    say(f"{names} {size!r} {out.name}{' fresh' * is_fresh}")
     return 1 if "fails" in names else 0
 """
 FILES = {
@@ -93,6 +93,7 @@ def test_what_there_is_not_is_said(clone, typed, said):
         ([], "'default' results"),
         (["--quick"], "'quick' results-quick"),
         (["--full", "--out", "x"], "'full' x"),
+        (["--fresh"], "'default' results fresh"),
     ],
 )
 def test_an_experiment_is_run_at_its_size_into_its_folder(clone, options, said):
