@@ -38,7 +38,7 @@ from tests.integration.attacker import RECORDS, SETTINGS, Attacker, reports, req
 from tests.integration.waiting import next_second
 
 OTHER = "other.example"
-HOURS = 400
+HOURS = 370
 ORIGINS = [f"ads-{place}.example" for place in range(8)]
 
 
