@@ -1,6 +1,7 @@
 """The built wheel installs and runs outside the clone, and holds the package alone."""
 
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -60,6 +61,15 @@ def test_the_wheel_holds_every_module(installed):
     source = ROOT / "src"
     wanted = {path.relative_to(source) for path in source.rglob("*.py")}
     assert {path.relative_to(installed) for path in installed.rglob("*.py")} == wanted
+
+
+@pytest.mark.parametrize(
+    "name", ["paper", "sum", "own_function", pytest.param("train", marks=pytest.mark.long)]
+)
+def test_an_example_runs_from_the_wheel(name, installed, tmp_path):
+    shutil.copy(ROOT / "examples" / f"{name}.py", tmp_path)
+    printed = run(sys.executable, "-W", "error", f"{name}.py", cwd=tmp_path, PYTHONPATH=str(installed))
+    assert len(printed.splitlines()) >= 3
 
 
 @pytest.mark.long
