@@ -123,12 +123,12 @@ def test_the_masked_gradient_is_that_of_torch_with_every_row_clipped():
         truth += own.numpy() * min(1.0, paper.BOUND / float(own.abs().sum()))
     assert 0 < clipped < len(ROWS)
     # Each row's numbers are cut to whole units.
-    assert np.abs(found.astype(float) / paper.UNIT - truth).max() <= len(ROWS) / paper.UNIT
+    assert np.abs(found.astype(float) / paper.STEPS - truth).max() <= len(ROWS) / paper.STEPS
 
 
 def test_no_gradient_is_longer_than_the_bound_that_noise_is_for():
     lengths = [abs(paper.gradient(WEIGHTS, x / 7, label)).sum() for x in ROWS for label in (0, 1)]
-    assert max(lengths) <= paper.BOUND * paper.UNIT
+    assert max(lengths) <= paper.BOUND * paper.STEPS
 
 
 def test_fewer_than_k_people_are_refused():
@@ -140,7 +140,7 @@ def test_fewer_than_k_people_are_refused():
     assert paper.private_sum(np.zeros(paper.K, dtype=object))[0] in range(paper.P)
 
 
-@pytest.mark.parametrize("sensitivity", [1000, 2 * paper.BOUND * paper.UNIT])
+@pytest.mark.parametrize("sensitivity", [1000, 2 * paper.BOUND * paper.STEPS])
 def test_noise_is_laplace(sensitivity):
     """Dvoretzky-Kiefer-Wolfowitz, as above; rounding moves the law by less than 1 / 2000."""
     drawn = paper.release(np.zeros(5000, dtype=object), paper.K, sensitivity)
@@ -156,11 +156,11 @@ def test_each_helper_adds_noise_for_what_one_person_can_change(monkeypatch):
     monkeypatch.setattr(paper, "release", lambda _, people, sensitivity: asked.append((people, sensitivity)))
     paper.private_sum(np.zeros(150, dtype=object))
     paper.private_gradient(WEIGHTS, ROWS, masks()[0])
-    assert asked == [(150, 1), (150, 2 * paper.BOUND * paper.UNIT)]
+    assert asked == [(150, 1), (150, 2 * paper.BOUND * paper.STEPS)]
 
 
 def test_it_prints_what_helpers_see_and_the_truth_beside_the_answers(capsys):
     runpy.run_path(paper.__file__, run_name="__main__")
     printed = capsys.readouterr().out
-    for words in ("Helper 0 gets", "private sum", "true sum", "Masked gradient", "In the clear"):
+    for words in ("Helper 0 gets", "private sum", "true sum", "Private gradient", "In the clear"):
         assert words in printed
