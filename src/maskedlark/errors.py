@@ -27,7 +27,7 @@
         RowsDoNotFit, TableDoesNotFit, UnknownColumn, WeightsDoNotFit
     NotOurs: DocumentOfAnother, NotNamed
     NotThere: DatasetLost, UnknownChunk, UnknownDataset, UnknownDocument, UnknownHelper, UnknownOrigin
-    OutsidePolicy: BudgetOverCeiling, CandidatesLeak, KTooSmall, NotChecked, TooFewHelpers,
+    OutsidePolicy: BudgetOverCeiling, CandidatesLeak, KTooSmall, NotChecked, TooFewFakes, TooFewHelpers,
         UntrustedHelper
     Refused: BeforeRecovery, CannotOpen, FromTheFuture, NotAsDeclared, NotValid, PastLifetime, Replayed,
         WrongColumnHash, WrongHelper

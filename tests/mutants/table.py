@@ -35,6 +35,13 @@ MUTANTS = (
         "tests/unit/parameters/test_policy.py",
     ),
     Mutant(
+        "the policy: values need fakes beside randomised labels",
+        SOURCE + "parameters/policy.py",
+        "noisy = document.values or any(",
+        "noisy = any(",
+        "tests/unit/parameters/test_policy.py",
+    ),
+    Mutant(
         "the noise: coarse steps count to both sides of a record's absence",
         SOURCE + "dp/gaussian.py",
         "l2 + 2 * math.sqrt(touched)",

@@ -40,6 +40,10 @@ class NotChecked(OutsidePolicy):
     """Helpers check no report under the document: a single one may add any number to a sum."""
 
 
+class TooFewFakes(OutsidePolicy):
+    """The document's rate of fakes is below this party's minimum."""
+
+
 class BudgetOverCeiling(OutsidePolicy):
     """A source could cost more ε or δ under the document than this party allows."""
 
@@ -77,6 +81,9 @@ class Policy(Settings):
         description="refuse documents whose helpers do not check that reports are valid: "
         "checked_reports = true",
     )
+    min_fake_rate: Annotated[float, Field(ge=0, le=1)] = Field(
+        default=0.0, description="the least fake_rate unless all reports are randomised: min_fake_rate = 0.05"
+    )
 
     def check(self, document: Document) -> None:
         """Return if the document is acceptable; raise the first violation."""
@@ -96,6 +103,13 @@ class Policy(Settings):
             raise CandidatesLeak(f"{document.origin} shows less than the whole label space of {partial[0]}")
         if self.checked_reports and not document.checked:
             raise NotChecked(f"{document.origin} declares no checks: a report may add any number to a sum")
+        # Fakes forbid sums without noise: a document whose reports all allow these needs no fakes.
+        noisy = document.values or any(randomised.missing(document, model.tag) for model in document.models)
+        if noisy and document.fake_rate < self.min_fake_rate:
+            raise TooFewFakes(
+                f"{document.origin} declares fake_rate = {document.fake_rate:g}; "
+                f"{self.min_fake_rate:g} is the least here"
+            )
         _check(document.origin, "the ad server", against_adserver(document), self.max_budget)
         _check(document.origin, "a coalition", against_coalition(document), self.max_coalition)
 

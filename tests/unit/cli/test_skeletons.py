@@ -89,7 +89,7 @@ def test_what_is_a_comment_is_what_happens_without_it(party, tmp_path):
                 "metrics_port",
                 "trusted_proxies",
             ],
-            "policy": ["whole_label_space", "checked_reports"],
+            "policy": ["whole_label_space", "checked_reports", "min_fake_rate"],
         }.items():
             for key in keys:
                 (given.get(table, {}) if table else given).pop(key, None)

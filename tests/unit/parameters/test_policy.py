@@ -15,6 +15,7 @@ from maskedlark.parameters.policy import (
     KTooSmall,
     NotChecked,
     Policy,
+    TooFewFakes,
     TooFewHelpers,
     UntrustedHelper,
 )
@@ -198,3 +199,38 @@ def test_too_few_helpers():
 def test_a_single_helper_is_no_document_at_all():
     with pytest.raises(InvalidDocument):
         make(helpers=named(IDENTITIES[0]))
+
+
+MIN_FAKES = POLICY.model_copy(update={"min_fake_rate": 0.05})
+
+
+@pytest.mark.parametrize(
+    "passing",
+    [make(), make(fake_rate=0.05), alone(without_noise(0.5), values=[], keys=[])],
+    ids=["more fakes", "as many", "nothing but randomised labels, which fakes would undo"],
+)
+def test_a_policy_may_ask_for_fakes_where_they_are_of_use(passing):
+    MIN_FAKES.check(passing)
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        make(fake_rate=0.049),
+        make(fake_rate=0.0, decoys=[]),
+        alone(without_noise(0.5)),
+        alone({**without_noise(0.5), "feature_noise": None}, values=[], keys=[]),
+    ],
+    ids=["too few", "none", "values beside randomised labels", "features as they are"],
+)
+def test_a_document_with_fewer_fakes_than_the_policy_wants_is_refused(refused):
+    POLICY.check(refused)
+    with pytest.raises(TooFewFakes, match=r"ads\.example declares fake_rate = 0.*; 0\.05 is the least here"):
+        MIN_FAKES.check(refused)
+
+
+def test_a_rate_just_under_the_least_does_not_pass_as_randomised():
+    decoys = [{"tag": "clicks", "columns": "00010203"}]
+    found = alone(without_noise(0.5), values=[], keys=[], decoys=decoys, fake_rate=0.01)
+    with pytest.raises(TooFewFakes):
+        MIN_FAKES.check(found)
