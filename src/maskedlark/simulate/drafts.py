@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,12 +19,9 @@ from numpy.typing import NDArray
 from maskedlark.core.purpose import Purpose
 from maskedlark.dp.session_charge import SessionCharge, batches_reach_k
 from maskedlark.features.csv_file import to_csv
-from maskedlark.features.encoder import Encoder
-from maskedlark.features.kinds import BooleanColumn, Fitted, OneHotColumn
-from maskedlark.features.scaled import ScaledColumn
 from maskedlark.ledger.budget import Account, EpsilonPair
+from maskedlark.parameters.decoys import DECOYS, decoy_rows
 from maskedlark.parameters.document import Document
-from maskedlark.randomness import FixedRandomness, Randomness
 from maskedlark.simulate.cluster import MAX_BUDGET
 from maskedlark.simulate.errors import BadSimulation
 from maskedlark.simulate.reporting import DATASETS
@@ -110,8 +106,6 @@ name = "PolynomialLR"
 K, MIN_K = 100, 10
 ENOUGH = 1000
 """From this many rows on, k is 100; below, a tenth of the rows."""
-DECOYS = 8
-"""The most decoys per purpose."""
 NOISE_FLOOR, EVALUATION_FLOOR = 2.0, 1.0
 """Counts of an evaluation are few numbers, each moved by 1: Laplace noise has a third of the error there."""
 _UNHEARD = 1e-12
@@ -227,28 +221,6 @@ def _keys(users: Users, k: int) -> Iterator[str]:
     for row in common or [("other",) * len(users.keys)]:
         entries = [f"{_toml(name)} = {_toml(entry)}" for name, entry in zip(users.keys, row, strict=True)]
         yield f"{{keys = {{{', '.join(entries)}}}}}"
-
-
-def decoy_rows(encoder: Encoder) -> NDArray[np.uint8]:
-    """Made-up rows: the same for the same encoder."""
-    rng = FixedRandomness(encoder.to_json().encode())
-    rows = encoder.encode({fitted.name: _cells(fitted, rng) for fitted in encoder.columns})
-    return np.unique(rows, axis=0)
-
-
-def _cells(fitted: Fitted, rng: Randomness) -> list[Any]:
-    """Random values that such a column may hold."""
-    drawn = rng.unit(DECOYS).tolist()
-    match fitted:
-        case ScaledColumn():
-            return [fitted.low + each * (fitted.high - fitted.low) for each in drawn]
-        case OneHotColumn():
-            known = fitted.categories or ("another",)
-            return [known[int(each * len(known))] for each in drawn]
-        case BooleanColumn():
-            return [each < 0.5 for each in drawn]
-        case _:
-            return [f"made up {place}" for place in range(DECOYS)]
 
 
 def _toml(value: object) -> str:

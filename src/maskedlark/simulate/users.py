@@ -16,23 +16,23 @@ from numpy.typing import NDArray
 
 from maskedlark.core.declared import COUNT
 from maskedlark.features import table as tables
-from maskedlark.features.column import Column, Value, can_read, text
+from maskedlark.features.column import Column, Value, can_read
 from maskedlark.features.encoder import LEAST, Encoder
 from maskedlark.features.errors import ColumnDoesNotFit, UnknownColumn
 from maskedlark.features.exclusions import MIN_ROWS, why_not
 from maskedlark.features.kinds import Kind, boolean
 from maskedlark.features.scaled import number
 from maskedlark.features.table import Table
+from maskedlark.parameters.decoys import key_cells
 from maskedlark.parameters.settings import MAX_NUMBER
 from maskedlark.simulate.errors import BadSimulation
 from maskedlark.training.metrics import Binary
-from maskedlark.wire.columns import MAX_KEY_TEXT, Key
+from maskedlark.wire.columns import Key
 
 Bounds = tuple[int, int]
 TELLING = 0.95
 """Features whose AUC is above this are reported to the user."""
 _NAME = re.compile(r"[A-Za-z0-9_.:/ -]{1,64}")
-_WHOLE = re.compile(r"0|-?[1-9][0-9]{0,14}")
 _NOT_BINARY = "neither 0 nor 1 (nor true/false, yes/no): a label is one of the two; a number is a value"
 _NOT_A_NUMBER = "no number; a value is one, or true/false, or empty where there is none"
 
@@ -131,7 +131,7 @@ def read_users(table: Table, wanted: ColumnRoles, encoder: Encoder | None = None
         rows = _labelled(read[wanted.label], wanted.drop_unlabelled, notes)
         read = {name: column.take(rows) for name, column in read.items()}
     values = {name: _amounts(read[name], bounds, notes) for name, bounds in wanted.values.items()}
-    keys = {name: _entries(read[name]) for name in wanted.keys}
+    keys = {name: key_cells(read[name]) for name in wanted.keys}
     notes += (
         f"key {name} has a different entry in nearly every row: hardly any group of it has k records"
         for name, entries in keys.items()
@@ -259,15 +259,3 @@ def _binary(column: Column) -> NDArray[np.int64]:
 
 def _either(value: Value) -> int:
     return int(boolean(value if can_read(boolean, value) else number(value)))
-
-
-def _entries(column: Column) -> list[Key]:
-    """Texts, or integers if all are: those can be filtered by range."""
-    texts = [
-        "" if absent else text(value) for value, absent in zip(column.values, column.absent, strict=True)
-    ]
-    if long := [place for place, each in enumerate(texts) if len(each.encode()) > MAX_KEY_TEXT]:
-        change = f"a key has at most {MAX_KEY_TEXT} bytes; shorten it"
-        raise ColumnDoesNotFit(column.name, column.where(long[0]), change)
-    entries: list[Key] = [*map(int, texts)] if all(map(_WHOLE.fullmatch, texts)) else [*texts]
-    return [entries[place] for place in column.places.tolist()]

@@ -8,7 +8,7 @@ import torch
 
 from maskedlark.dp import accountant
 from maskedlark.dp.accountant import Charge
-from maskedlark.features import Boolean, Encoder, Hashed, OneHot, Scaled
+from maskedlark.features import Encoder
 from maskedlark.features.csv_file import read_csv
 from maskedlark.fitting import recipe as fit_recipe
 from maskedlark.ledger.budget import SESSIONS, Account, BudgetEntry
@@ -112,23 +112,6 @@ def test_a_decoy_shows_no_key_that_few_have():
 @pytest.mark.parametrize("text", ['"rare"\n\x7f', "ü\\", "\t"])
 def test_any_text_is_a_text_of_toml(text):
     assert tomllib.loads(f"x = {drafts._toml(text)}") == {"x": text}
-
-
-def test_people_who_are_made_up_are_like_the_others_and_always_the_same():
-    table = {
-        "age": list(range(18, 118)),
-        "device": ["phone", "desktop"] * 50,
-        "member": [True, False] * 50,
-        "shop": [f"shop {place}" for place in range(100)],
-    }
-    kinds = {"age": Scaled(18, 117), "device": OneHot(), "member": Boolean(), "shop": Hashed(8)}
-    encoder = Encoder.fit(table, kinds)
-    rows = drafts.decoy_rows(encoder)
-    assert 1 < len(rows) <= drafts.DECOYS
-    assert np.array_equal(rows, drafts.decoy_rows(encoder))
-    names = encoder.names
-    assert not rows[:, names.index("device is other")].any()
-    assert (np.count_nonzero(rows[:, [i for i, n in enumerate(names) if "bucket" in n]], axis=1) == 1).all()
 
 
 def trained(k: int) -> Document:

@@ -13,11 +13,11 @@ from maskedlark.clock import FixedClock, SystemClock
 from maskedlark.core.purpose import Purpose
 from maskedlark.features import Encoder
 from maskedlark.ledger.wording import both
+from maskedlark.parameters.decoys import decoy_rows
 from maskedlark.parameters.policy import Policy, against_coalition
 from maskedlark.parameters.settings import Budget
 from maskedlark.simulate import processes
 from maskedlark.simulate.cluster import DAY_S, LocalCluster
-from maskedlark.simulate.drafts import decoy_rows
 
 MODEL = "ConversionModel11005"
 DELTA = 1e-5
