@@ -69,10 +69,7 @@ class Population:
         if features.ndim != 2 or features.shape[1] != wanted:
             raise NotDeclared(f"model {tag} takes columns of {wanted} bytes, not {features.shape[1:]}")
         decoys = [bytes.fromhex(decoy.columns or "") for decoy in self.document.decoys if decoy.tag == tag]
-        # A browser draws a fake per purpose, then one of all its decoys: this tag gets its fraction.
-        tags = [decoy.tag for decoy in self.document.decoys if decoy.tag is not None]
-        rate = self.document.fake_rate * len(decoys) / max(1, len(tags))
-        order, real, drawn = self._with_fakes(len(features), len(decoys), rate)
+        order, real, drawn = self._with_fakes(len(features), len(decoys), self.document.fakes_of(tag))
         fakes = np.frombuffer(b"".join(decoys), np.uint8).reshape(-1, wanted)
         rows = np.concatenate([features, fakes[drawn]])[order]
         drawn_labels = [np.concatenate([column, np.zeros(len(drawn), int)])[order] for column in labels]

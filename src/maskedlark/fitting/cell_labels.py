@@ -47,7 +47,7 @@ from maskedlark.parameters.document import Document
 from maskedlark.release.errors import TooFewRecords
 from maskedlark.training.planned_release import PlannedRelease
 from maskedlark.training.predictor import check_encoder
-from maskedlark.training.public_rows import asked_rows, encoded, fake_rate, first_noise, real_error
+from maskedlark.training.public_rows import asked_rows, encoded, first_noise, real_error
 
 SIZE = 6
 """Records of a cell, in deviations of the noise in one of its counts. Found on MNIST; flat around it."""
@@ -80,12 +80,7 @@ class CellsRequest:
     @property
     def real_records(self) -> float:
         """How many of the helpers' records are expected to be real."""
-        return self.records / (1 + self.fake_rate)
-
-    @property
-    def fake_rate(self) -> float:
-        """How many fakes of this model browsers send per real record, on average."""
-        return fake_rate(self.document, self.estimator.tag)
+        return self.records / (1 + self.document.fakes_of(self.estimator.tag))
 
     @property
     def behind(self) -> float:
@@ -240,7 +235,8 @@ class CellLabels(ClassifierMixin, Released):  # type: ignore[misc]
 
     def _label(self, asked: CellsRequest, counts: Counts, graph: Graph) -> None:
         clusters, real = asked.clusters, asked.real_records
-        missing = abs(1 / real - 1 / len(asked.rows)) / 4, real_error(asked.fake_rate, real)
+        uncounted = real_error(asked.document.fakes_of(self.tag), real)
+        missing = abs(1 / real - 1 / len(asked.rows)) / 4, uncounted
         self.cells_, self.counts_ = clusters.cells, counts.numbers
         self.soft_: Soft = soft_labels.smooth(counts, clusters, graph)
         self.error_: LabelError = soft_labels.error(counts, clusters, graph, *missing, self.seed)

@@ -27,7 +27,7 @@ from maskedlark.fitting.threads import alone
 from maskedlark.functions import weights
 from maskedlark.functions.moments import Moments
 from maskedlark.training.predictor import check_encoder
-from maskedlark.training.public_rows import asked_rows, fake_rate, first_noise, real_error
+from maskedlark.training.public_rows import asked_rows, first_noise, real_error
 
 _RIDGE = 0.01
 """Of the whitening of scores: models that nearly agree are told apart."""
@@ -101,7 +101,7 @@ def compare(
         scores = np.concatenate([each.model_.scores(rows) for each in models], axis=1)
         phi, weight, bias = _extended(models, rows, scores)
     drawn = first_noise(document, Moments.name, first.tag, noise, epsilon)
-    held, rate = client.records(document, digests, first.tag), fake_rate(document, first.tag)
+    held, rate = client.records(document, digests, first.tag), document.fakes_of(first.tag)
     rounding = document.trained(first.tag).labels[first.label].space().rounding_variance
     phi = fitted_to_field(document, first.tag, first.label, phi, drawn, held)
     asked = arguments(first.tag, first.label, phi)

@@ -35,7 +35,7 @@ from maskedlark.parameters.settings import Label, Mechanism, TrainedModel
 from maskedlark.release.checks import check_range
 from maskedlark.training.errors import RowsDoNotFit
 from maskedlark.training.predictor import check_encoder
-from maskedlark.training.public_rows import asked_rows, fake_rate, first_noise
+from maskedlark.training.public_rows import asked_rows, first_noise
 
 AnyMap = Map | NetworkMap
 FRACTION = 16
@@ -214,7 +214,7 @@ class MomentsRequest:
     @property
     def fake_rate(self) -> float:
         """How many fakes of this model browsers send per real record, on average."""
-        return fake_rate(self.document, self.settings.tag)
+        return self.document.fakes_of(self.settings.tag)
 
     @property
     def real_records(self) -> float:

@@ -235,6 +235,11 @@ class Document(Canonical):
             raise NotDeclared(f"no model {tag!r}; {declared}")
         return models[0]
 
+    def fakes_of(self, tag: str) -> float:
+        """How many fakes of a model accompany a source: one of all models' decoys is drawn."""
+        tags = [decoy.tag for decoy in self.decoys if decoy.tag is not None]
+        return self.fake_rate * tags.count(tag) / max(1, len(tags))
+
     def mechanism(self, function: str) -> Mechanism:
         """How noise is drawn for a function. Raises, before anything is charged, if that is not declared."""
         if function not in self.mechanisms:

@@ -119,7 +119,7 @@ class Evaluation:
     @property
     def real_records(self) -> float:
         """How many of them are expected to be real."""
-        return self.records / (1 + public_rows.fake_rate(self.document, self.tag))
+        return self.records / (1 + self.document.fakes_of(self.tag))
 
     @property
     def _share(self) -> float:
@@ -158,7 +158,7 @@ class Evaluation:
 
     @property
     def _real_error(self) -> float:
-        return public_rows.real_error(public_rows.fake_rate(self.document, self.tag), self.real_records)
+        return public_rows.real_error(self.document.fakes_of(self.tag), self.real_records)
 
     @cached_property
     def _first_noise(self) -> float:

@@ -60,12 +60,6 @@ def asked_rows(table: Any, encoder: Encoder | None, width: int) -> Bytes:  # noq
     return encoded({column.name: column for column in there}, encoder, width)
 
 
-def fake_rate(document: Document, tag: str) -> float:
-    """How many fakes of a model accompany a source: one of all decoys is drawn, whatever its tag."""
-    tags = [decoy.tag for decoy in document.decoys if decoy.tag is not None]
-    return document.fake_rate * tags.count(tag) / max(1, len(tags))
-
-
 def real_error(rate: float, real: float) -> float:
     """The standard error of the number of real records, as a part of it: nobody knows how many are fakes."""
     return math.sqrt(rate * (1 - rate) / max(real, 1.0)) / (1 + rate)
