@@ -3,6 +3,7 @@
 import json
 import sys
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -18,12 +19,15 @@ from maskedlark.cli.options import Json, Listen, Service, ServiceKey, Text, serv
 from maskedlark.cli.output import print_result
 from maskedlark.clock import SystemClock
 from maskedlark.errors import BadSignature, InvalidDocument
+from maskedlark.features import Encoder
+from maskedlark.features.csv_file import read_csv
 from maskedlark.parameter_service import config as configuration
 from maskedlark.parameter_service.app import JSON, create_app
 from maskedlark.parameter_service.config import Config
 from maskedlark.parameter_service.store import Store
 from maskedlark.parameters import chain, document
 from maskedlark.parameters.chain import Signed
+from maskedlark.parameters.decoys import of_document
 from maskedlark.parameters.document import Document, Origin
 from maskedlark.parameters.drafting import draft as draft_document
 from maskedlark.parameters.meaning import WARNING, meaning
@@ -54,18 +58,24 @@ def keys(
     print_result({"file": str(path), "public_key": public}, as_json, public)
 
 
-@command(app, "draft settings.toml --document-key 9d61… --request-key request.key --out draft.json")
+@command(app, "draft settings.toml --document-key 9d61… --request-key request.key --decoys decoys.csv")
 def draft(
     settings: Annotated[Path, Argument(help="A short TOML; what it leaves out gets a default.")],
     document_key: Annotated[Text, Option(help="Signs the next document: its public half or file.")] = None,
     request_key: Annotated[Text, Option(help="Signs requests to helpers: its public half or file.")] = None,
     previous: Annotated[Path | None, Option(help="The published document that this one follows.")] = None,
+    decoys: Annotated[Path | None, Option(help="A CSV of rows for fakes: they become public.")] = None,
+    encoder: Annotated[
+        list[Path],
+        Option(help="An encoder that a model names; without --decoys it makes rows up. Repeatable."),
+    ] = [],  # noqa: B006
     out: Out = None,
 ) -> None:
     """Draft a whole document from a short TOML, and say what it means. A key that is not given stays."""
     keys = _declared(document_key), _declared(request_key)
+    fakes = partial(of_document, read_csv(decoys) if decoys else None, [*map(Encoder.load, encoder)])
     before = chain.decode(previous.read_bytes()).claimed() if previous else None
-    drafted = draft_document(_text(settings), *keys, before, SystemClock().now())
+    drafted = draft_document(_text(settings), *keys, before, SystemClock().now(), fakes)
     _deliver(out, drafted, drafted.encode())
 
 

@@ -1,16 +1,21 @@
 """Public rows that fakes are made of: those of a table, or made up from an encoder. Run by the ad server."""
 
 import re
+from collections.abc import Iterator
+from itertools import product
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from maskedlark.features.column import Column, text
+from maskedlark.features import table as tables
+from maskedlark.features.column import Column, is_missing, text
 from maskedlark.features.encoder import Encoder
 from maskedlark.features.errors import ColumnDoesNotFit
 from maskedlark.features.kinds import BooleanColumn, Fitted, OneHotColumn
 from maskedlark.features.scaled import ScaledColumn
+from maskedlark.features.table import Table
+from maskedlark.parameters.document import Document
 from maskedlark.randomness import FixedRandomness, Randomness
 from maskedlark.wire.columns import MAX_KEY_TEXT, Key
 
@@ -19,11 +24,24 @@ DECOYS = 8
 _WHOLE = re.compile(r"0|-?[1-9][0-9]{0,14}")
 
 
+def of_document(table: Table | None, encoders: list[Encoder], document: Document) -> Iterator[dict[str, Any]]:
+    """For every purpose, the rows of the table as decoys; without it, made-up rows of the models' encoders.
+
+    Keys are not made up: a key that no source has would be a group of fakes alone.
+    """
+    if document.values and (table is not None or not document.keys):
+        columns = [key_cells(column) for column in tables.read(table or {}, document.keys)]
+        for row in zip(*columns, strict=True) if columns else [()]:
+            yield {"keys": dict(zip(document.keys, row, strict=True))}
+    for model, encoder in product(document.models, encoders):
+        if model.encoder == encoder.digest.hex():
+            rows = decoy_rows(encoder) if table is None else encoder.encode(table)
+            yield from ({"tag": model.tag, "columns": row.tobytes().hex()} for row in rows)
+
+
 def key_cells(column: Column) -> list[Key]:
     """Texts, or integers if all are: those can be filtered by range."""
-    texts = [
-        "" if absent else text(value) for value, absent in zip(column.values, column.absent, strict=True)
-    ]
+    texts = ["" if is_missing(value) else text(value) for value in column.values]
     if long := [place for place, each in enumerate(texts) if len(each.encode()) > MAX_KEY_TEXT]:
         change = f"a key has at most {MAX_KEY_TEXT} bytes; shorten it"
         raise ColumnDoesNotFit(column.name, column.where(long[0]), change)

@@ -192,10 +192,10 @@ class Document(Canonical):
 
     def _check_fakes(self) -> None:
         if self.values and not any(decoy.keys is not None for decoy in self.decoys):
-            raise ValueError("a fake_rate over 0 needs decoys with keys to make fakes of")
+            raise ValueError("no decoys with keys for fakes: draft with --decoys, or fake_rate = 0")
         for model in self.models:
             if not any(decoy.tag == model.tag for decoy in self.decoys):
-                raise ValueError(f"a fake_rate over 0 needs a decoy for the model {model.tag}")
+                raise ValueError(f"no decoys of {model.tag}: give the --encoder it names, or fake_rate = 0")
 
     def _check_sizes(self) -> None:
         """Every report has to fit the wire, or no browser could report under this document."""

@@ -19,16 +19,18 @@ Every other setting of a document may stand there too, in its own form, and repl
 
 import json
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from maskedlark.errors import InvalidDocument
-from maskedlark.parameters import document
+from maskedlark.parameters import document, randomised
 from maskedlark.parameters.document import Document
 from maskedlark.wire.signatures import VerifyingKey
 
 DAY_S = 86_400
 VALID_DAYS = 90
+FAKE_RATE = 0.05
+Decoys = Callable[[Document], Iterable[dict[str, Any]]]
 
 DEFAULTS: dict[str, Any] = {
     "k": 100,
@@ -59,10 +61,11 @@ def draft(
     request_key: VerifyingKey | None,
     before: Document | None,
     moment: int,
+    decoys: Decoys | None = None,
 ) -> Document:
     """The next document after `before`, or the first. Errors state what is missing or does not fit.
 
-    A key that is not given stays as it was in the previous document.
+    A key that is not given stays as it was in the previous document. Without `decoys`, no fakes by default.
     """
     try:
         given = tomllib.loads(toml)
@@ -81,7 +84,15 @@ def draft(
     _expand(settings, "helpers", lambda name, identity: {"name": name, "identity": identity})
     _expand(settings, "values", _value)
     _expand(settings, "models", _model)
-    return document.parse(_json(settings))
+    return document.parse(_json(settings if decoys is None else _with_fakes(settings, decoys)))
+
+
+def _with_fakes(settings: dict[str, Any], decoys: Decoys) -> dict[str, Any]:
+    """Fakes by default, unless they would forbid sums without noise over randomised labels."""
+    bare = document.parse(_json(settings | {"fake_rate": 0}))
+    rate = settings.get("fake_rate", 0 if randomised.epsilon(bare) else FAKE_RATE)
+    made = decoys(bare) if rate else ()
+    return settings | {"fake_rate": rate, "decoys": [*settings.get("decoys", []), *made]}
 
 
 def _by_purpose(given: dict[str, Any]) -> dict[str, Any]:

@@ -142,9 +142,9 @@ def _reports(document: Document) -> Iterator[Line]:
     yield "reports", f"sent {window:g} days after the ad plus {_delay(document.delay)}, converted or not"
     yield "reports", f"helpers take them for {life:g} days"
     yield "checks", _CHECKS[document.checks]
-    if document.fake_rate > 0:
-        rate = f"{100 * document.fake_rate:g} % of sources"
-        yield "fakes", f"{rate} send a fake as well, from {len(document.decoys)} public decoy rows"
+    rate = f"{100 * document.fake_rate:g} % of sources"
+    fakes = f"{rate} send a fake as well, from {len(document.decoys)} public decoy rows"
+    yield "fakes", fakes if document.fake_rate else "none: a source stands behind every report"
 
 
 def moment(seconds: int) -> str:

@@ -7,11 +7,13 @@ from typer.testing import CliRunner
 
 from maskedlark.cli.parameters import app
 from maskedlark.clock import SystemClock
+from maskedlark.features import Encoder
 from maskedlark.parameter_service.app import create_app
 from maskedlark.parameter_service.config import read
 from maskedlark.parameter_service.publisher import Pinned
 from maskedlark.parameter_service.store import Store
 from maskedlark.parameters import document
+from maskedlark.parameters.decoys import decoy_rows
 from maskedlark.web import key_file, remote, serving
 from tests.unit.web.service import AppTransport
 
@@ -26,7 +28,9 @@ class World:
         self.folder = folder
         self.public = {name: self.run("keys", self.path(f"{name}.key")).output.strip() for name in NAMES}
         self.path("settings.toml").write_text(
-            SETTINGS.format(**{name.replace("-", "_"): key for name, key in self.public.items()})
+            SETTINGS.format(
+                **{name.replace("-", "_"): key for name, key in self.public.items()}, fake="07" * 100
+            )
         )
         origin = key_file.public(self.public["origin"])
         self.store = Store(self.path("parameters.db"))
@@ -77,6 +81,7 @@ NAMES = ["origin", "requests", "service", "helper-0", "helper-1"]
 SETTINGS = """
 origin = "ads.example"
 keys = ["campaign"]
+decoys = [{{ keys = {{ campaign = "spring" }} }}, {{ tag = "clicks", columns = "{fake}" }}]
 [helpers]
 helper-0 = "{helper_0}"
 helper-1 = "{helper_1}"
@@ -132,12 +137,89 @@ def test_a_draft_says_what_it_means(world):
         "a helper can guess labels better than chance",
         "ε = 0.1 a feature is ε = 10 for the whole vector of 100",
         "It protects no label",
+        "5 % of sources send a fake as well, from 2 public decoy rows",
     ):
         assert words in shown
     drafted = document.decode(world.path("draft.json").read_bytes())
     assert drafted.document_key == world.public["origin"]
     assert drafted.request_key == world.public["requests"]
     assert drafted.models[0].labels[0].kind == "binary"
+
+
+ENCODER = Encoder.fit({"age": [20, 60] * 50, "device": ["phone", "desktop"] * 50})
+DECOYS = "campaign,age,device\nspring,30,phone\nautumn,40,desktop\nspring,50,phone\n"
+DRAWN = f"""
+[models.clicks]
+columns = [{{kind = "bytes", count = {len(ENCODER)}}}]
+encoder = "{ENCODER.digest.hex()}"
+"""
+KEYED = 'keys = ["campaign"]\n[values]\npurchase = [0, 5]\n'
+
+
+def draft_of(world, settings, *arguments, code=0):
+    """What is printed when these settings are drafted."""
+    helpers = "\n".join(f'{name} = "{world.public[name]}"' for name in NAMES[3:])
+    text = f'origin = "ads.example"\n{settings}\n[helpers]\n{helpers}\n'
+    world.path("settings.toml").write_text(text)
+    ENCODER.save(world.path("encoder.json"))
+    world.path("decoys.csv").write_text(DECOYS)
+    files = [world.path(each) if each.endswith(("csv", "json")) else each for each in arguments]
+    return world.run("draft", world.path("settings.toml"), *world.keys, *files, code=code)
+
+
+def drafted(world, *arguments):
+    """The document that is drafted, after its explanation was checked."""
+    done = draft_of(world, *arguments)
+    found = document.decode(done.stdout.strip().encode())
+    assert ("fakes none" in " ".join(done.stderr.split())) == (found.fake_rate == 0)
+    return found
+
+
+def test_fakes_are_made_of_the_rows_of_a_table(world):
+    files = ["--decoys", "decoys.csv", "--encoder", "encoder.json"]
+    found = drafted(world, KEYED + DRAWN, *files)
+    rows = ENCODER.encode({"age": [30, 40, 50], "device": ["phone", "desktop", "phone"]})
+    assert found.fake_rate == 0.05
+    assert [each.keys for each in found.decoys[:3]] == [
+        {"campaign": c} for c in ("spring", "autumn", "spring")
+    ]
+    assert [(each.tag, each.columns) for each in found.decoys[3:]] == [
+        ("clicks", row.tobytes().hex()) for row in rows
+    ]
+    more = drafted(world, f"fake_rate = 0.2\n{KEYED}{DRAWN}", *files)
+    assert (more.fake_rate, more.decoys) == (0.2, found.decoys)
+
+
+def test_decoys_are_made_up_from_an_encoder_and_of_no_keys(world):
+    found = drafted(world, f"[values]\npurchase = [0, 5]\n{DRAWN}", "--encoder", "encoder.json")
+    assert found.fake_rate == 0.05
+    assert found.decoys[0].keys == {}
+    assert [each.columns for each in found.decoys[1:]] == [r.tobytes().hex() for r in decoy_rows(ENCODER)]
+
+
+@pytest.mark.parametrize(
+    ("settings", "files", "word"),
+    [
+        (KEYED, [], "no decoys with keys for fakes: draft with --decoys"),
+        (KEYED, ["--encoder", "encoder.json"], "no decoys with keys for fakes: draft with --decoys"),
+        (DRAWN, [], "no decoys of clicks: give the --encoder it names"),
+        (DRAWN, ["--decoys", "decoys.csv"], "no decoys of clicks: give the --encoder it names"),
+    ],
+)
+def test_a_draft_without_decoys_says_what_to_do(world, settings, files, word):
+    said = draft_of(world, settings, *files, code=1)
+    one_line(said, word)
+    assert "or fake_rate = 0" in said.stderr
+
+
+def test_there_are_no_fakes_where_they_are_switched_off_or_forbid_sums_without_noise(world):
+    assert drafted(world, f"fake_rate = 0\n{KEYED}").fake_rate == 0
+    response = "randomised_response = {epsilon = 1}\n"
+    noise = "feature_noise = {epsilon = 1, sensitivity = 255}\n"
+    assert drafted(world, DRAWN + response + noise).fake_rate == 0
+    encoder = ["--encoder", "encoder.json"]
+    assert drafted(world, DRAWN + response + noise, *encoder).decoys == ()
+    assert drafted(world, DRAWN + response, *encoder).fake_rate == 0.05  # Needs noise with and without fakes.
 
 
 def test_a_draft_on_stdout_is_the_document_alone(world):

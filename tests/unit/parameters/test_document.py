@@ -54,7 +54,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "leave the field",
     ),
     "decoys of other keys": ({"decoys": [{"keys": {"other": 1}}]}, "the document declares"),
-    "fakes of nothing": ({"decoys": []}, "needs decoys"),
+    "fakes of nothing": ({"decoys": []}, "no decoys with keys"),
     "a first version that follows": ({"previous": "00" * 32}, "version 1 has no previous"),
     "a second version that follows none": ({"version": 2}, "version 1 has no previous"),
     "an unknown setting": ({"colour": "blue"}, "Extra inputs"),
