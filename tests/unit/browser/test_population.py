@@ -18,7 +18,7 @@ from maskedlark.randomness import FixedRandomness, SystemRandomness
 from maskedlark.wire.decrypt import hours_of, ids_of
 from maskedlark.workflow import open_reports
 from tests.unit.browser.cases import DAY, OPENING, START, openers
-from tests.unit.parameters.cases import make
+from tests.unit.parameters.cases import make, settings
 
 DOCUMENT = make(fake_rate=0.3)
 KEYS = tuple(key.sealing for key in OPENING[:2])
@@ -110,6 +110,20 @@ def test_fakes_of_all_tags_together_come_at_the_declared_rate():
         len(flat(population(document).train("basket", np.zeros((count, 2), np.uint8), [[0] * count]))),
     ]
     assert all(140 < each - count < 260 for each in made)  # 400 coins of 1/2 each, six deviations
+
+
+def test_a_record_is_real_with_the_probability_that_the_docs_give():
+    count, unlike = 20_000, 200
+    decoys = [{"tag": "clicks", "columns": f"0{i}000000"} for i in range(8)]
+    document = make(models=[settings()["models"][0]], values=[], keys=[], fake_rate=0.05, decoys=decoys)
+    rows = np.zeros((count, 4), np.uint8)
+    rows[:, 0] = np.arange(count) % 8
+    rows[:unlike, 0] = 9  # No decoy.
+    shown, _, secrets = population(document).train_columns("clicks", rows, [[0] * count])
+    real = secrets.any(axis=1)
+    assert real[shown[:, 0] == 9].tolist() == [True] * unlike
+    like = shown[:, 0] < 8
+    assert real[like].mean() == pytest.approx(0.952, abs=0.012)  # Seven deviations of 20,000 coins.
 
 
 def test_reports_are_in_random_order_at_random_hours_within_the_delay():
