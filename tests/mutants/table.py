@@ -49,6 +49,13 @@ MUTANTS = (
         "tests/unit/dp/test_mechanisms.py",
     ),
     Mutant(
+        "a decimal: is rounded at random",
+        SOURCE + "core/decimals.py",
+        "whole + _below(numerators - whole * denominator, denominator, rng)",
+        "whole + (2 * (numerators - whole * denominator) >= denominator)",
+        "tests/unit/core/test_decimals.py",
+    ),
+    Mutant(
         "a label: is quantised once, and then randomised",
         "src/maskedlark/core/declared.py",
         "drawn.append(self.policy.draw(space, label, real, rng))",

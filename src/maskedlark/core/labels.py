@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from maskedlark.core import field
+from maskedlark.core import decimals, field
 from maskedlark.errors import NotDeclared
 from maskedlark.randomness import Randomness
 
@@ -46,14 +46,15 @@ class Buckets:
         parts = (divmod(numerator, self.count) for numerator in numerators)
         return tuple(sorted({n for whole, rest in parts for n in (whole, whole + (rest > 0))}))
 
-    def quantise(self, labels: NDArray[np.float64], rng: Randomness) -> NDArray[np.int64]:
-        """Labels moved to random boundaries, then to random integers; both steps preserve the mean."""
-        place = (labels - self.low) * self.count / (self.high - self.low)
-        index = np.floor(place)
-        index += rng.unit(len(labels)) < place - index
-        numerator = self.low * self.count + (self.high - self.low) * index.astype(np.int64)
-        whole, rest = np.divmod(numerator, self.count)
-        return whole + (rng.below(self.count, len(labels)) < rest)
+    def quantise(self, labels: ArrayLike, rng: Randomness) -> NDArray[np.int64]:
+        """Labels moved to random boundaries, then to random integers; both steps keep the mean exactly."""
+        given, denominator = decimals.fractions(labels, "a label")
+        if not ((self.low * denominator <= given) & (given <= self.high * denominator)).all():
+            raise NotDeclared(f"a label is outside the declared range {self.low} … {self.high}")
+        width = self.high - self.low
+        index = decimals.divide((given - self.low * denominator) * self.count, width * denominator, rng)
+        whole, rest = np.divmod(self.low * self.count + width * index, self.count)
+        return whole + (rng.below(self.count, len(whole)) < rest)
 
 
 @dataclass(frozen=True)
@@ -116,12 +117,7 @@ class LabelSpace:
             given = integers(labels, "label")
             self.index(given)
             return given
-        reals = _reals(labels)
-        low, high = self.buckets.low, self.buckets.high
-        # NaN fails every comparison, so it is refused here too.
-        if not ((low <= reals) & (reals <= high)).all():
-            raise NotDeclared(f"a label is outside the declared range {low} … {high}")
-        return self.buckets.quantise(reals, rng)
+        return self.buckets.quantise(labels, rng)
 
     def index(self, labels: NDArray[np.int64]) -> NDArray[np.intp]:
         """The labels' positions in the space. Refuses what is not in it."""
@@ -130,13 +126,6 @@ class LabelSpace:
         if (values[index] != labels).any():
             raise NotDeclared("a label is not in its label space")
         return index
-
-
-def _reals(column: ArrayLike) -> NDArray[np.float64]:
-    try:
-        return np.asarray(column, np.float64)
-    except (TypeError, ValueError):  # its message would contain the label
-        raise NotDeclared("a label is not a number") from None
 
 
 def integers(column: ArrayLike, what: str) -> NDArray[np.int64]:

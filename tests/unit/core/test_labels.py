@@ -56,7 +56,7 @@ def test_labels_outside_their_space_are_refused(labels):
         LabelSpace.integers(-3, 3).quantise(labels, RNG)
 
 
-@pytest.mark.parametrize("label", [-0.001, 10.001, float("nan"), float("inf")])
+@pytest.mark.parametrize("label", [-0.001, 10.001, "10.000000000000000000001", 2**70])
 def test_real_labels_outside_their_range_are_refused(label):
     with pytest.raises(NotDeclared, match="0 … 10"):
         LabelSpace.reals(0, 10, 4).quantise([label], RNG)
