@@ -6,8 +6,8 @@ and sealed. A page that registers a trigger learns nothing, not even whether it 
 """
 
 import logging
-from collections import Counter
 from collections.abc import Mapping
+from decimal import Decimal
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from maskedlark.browser.reports import Parameters, Planned
 from maskedlark.browser.sources import Kind, Source, attribute
 from maskedlark.browser.store import Scheduled, Store
 from maskedlark.clock import Clock
+from maskedlark.core.decimals import Number, exact
 from maskedlark.core.declared import MAX_NAME, MAX_NAMES
 from maskedlark.core.purpose import Purpose
 from maskedlark.errors import MaskedLarkError, NotDeclared
@@ -31,6 +32,8 @@ _LOG = logging.getLogger(__name__)
 
 MAX_SOURCES = 4096
 """Per origin, alive at the same time."""
+MAX_PLACES = 9
+"""Digits of a value after the point."""
 
 
 class LimitReached(MaskedLarkError):
@@ -107,17 +110,19 @@ class Browser:
             for moment, report in zip(due.tolist(), planned, strict=True)
         ]
 
-    def register_trigger(self, origin: str, destination: str, values: Mapping[str, int]) -> None:
+    def register_trigger(
+        self, origin: str, destination: str, values: Mapping[str, int | float | str | Decimal]
+    ) -> None:
         """A conversion happened here. It counts for one source or for none; the page is not told.
 
         Nothing here depends on what the browser has seen, and no document is fetched: neither the page, by an
         error or by timing, nor the parameter service, by a request, may learn whether there is a source. So
         values are clipped to the declared bounds later, when they are attributed.
         """
-        _check_values(values)
+        numbers = _read_values(values)
         _check_destination(destination)
         with self._store.transaction():
-            self._store.add_trigger(origin, destination, self._clock.now(), values)
+            self._store.add_trigger(origin, destination, self._clock.now(), numbers)
 
     def report_due(self) -> int:
         """Make the reports that are due, and put them in the outbox. Returns how many.
@@ -141,8 +146,9 @@ class Browser:
                 before = [source for source in sources if source.number <= trigger.last_source]
                 chosen = attribute(before, trigger.happened)
                 if chosen is not None:
-                    values = Counter(chosen.values)
-                    values.update(trigger.values)  # Values of one type add up.
+                    values = dict(chosen.values)
+                    for name, value in trigger.values.items():  # Values of one type add up.
+                        values[name] = values.get(name, 0) + value
                     self._store.attributed(chosen.number, values)
 
     def _make(self, scheduled: Scheduled) -> bool:
@@ -156,14 +162,20 @@ class Browser:
             return self._store.made(scheduled, report)
 
 
-def _check_values(values: Mapping[str, int]) -> None:
+def _read_values(values: Mapping[str, object]) -> dict[str, Number]:
     if len(values) > MAX_NAMES:
         raise NotDeclared(f"a conversion carries at most {MAX_NAMES} values")
+    numbers = dict[str, Number]()
     for name, value in values.items():
         if not 1 <= len(name.encode()) <= MAX_NAME:
             raise NotDeclared(f"the name of a value has 1 to {MAX_NAME} bytes")
-        if type(value) is not int or abs(value) > MAX_NUMBER:
-            raise NotDeclared(f"the value {name} is not a whole number of at most 53 bits")
+        number = numbers[name] = exact(value, f"the value {name}")
+        if not -MAX_NUMBER <= number <= MAX_NUMBER or 10**MAX_PLACES % number.denominator:
+            raise NotDeclared(
+                f"the value {name} has over {MAX_PLACES} digits after the point, or over 53 bits before it; "
+                "round it, or use larger units"
+            )
+    return numbers
 
 
 def _check_destination(destination: str) -> None:

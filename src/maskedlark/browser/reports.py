@@ -10,6 +10,7 @@ from maskedlark.browser.sources import Source
 from maskedlark.browser.store import Scheduled
 from maskedlark.clock import hour_of
 from maskedlark.core import local_dp
+from maskedlark.core.decimals import Number, whole
 from maskedlark.core.purpose import Purpose
 from maskedlark.parameters.document import Document
 from maskedlark.parameters.settings import Decoy, Delay, Label, TrainedModel
@@ -74,7 +75,7 @@ def draw_waits(delay: Delay, count: int, rng: Randomness) -> NDArray[np.int64]:
     return drawn.astype(np.int64)
 
 
-def bounded(document: Document, source: Source | None) -> dict[str, int]:
+def bounded(document: Document, source: Source | None) -> dict[str, Number]:
     """A source's values, clipped to the declared bounds; 0 without conversion, and for a fake."""
     attributed = source.values if source else {}
     return {
@@ -83,7 +84,7 @@ def bounded(document: Document, source: Source | None) -> dict[str, int]:
     }
 
 
-def label_of(label: Label, values: Mapping[str, int], conversions: int) -> int:
+def label_of(label: Label, values: Mapping[str, Number], conversions: int) -> Number:
     """A source's label: from its attributed values, or the default 0."""
     if label.kind == "binary":
         return int(conversions > 0 if label.value is None else values[label.value] > 0)
@@ -111,7 +112,8 @@ def make(
     real, values = np.array([source is not None]), bounded(document, source)
     if purpose is Purpose.AGGREGATE:
         keys = source.keys if source else _decoy(document, scheduled).keys or {}
-        secrets = document.measure.lift([[values[name]] for name in document.measure.names], real)
+        rounded = [whole(np.array([value]), "a value", rng) for value in values.values()]
+        secrets = document.measure.lift(rounded, real)
         shown = columns.aggregate_columns(document.measure, [[keys[name]] for name in document.keys], 1)
     else:
         assert scheduled.tag is not None
@@ -123,7 +125,8 @@ def make(
             else noised(model, bytes.fromhex(_decoy(document, scheduled).columns or ""), rng)
         )
         conversions = source.conversions if source else 0
-        labels = [[label_of(label, values, conversions)] for label in model.labels]
+        exact = [(label.space(), np.array([label_of(label, values, conversions)])) for label in model.labels]
+        labels = [column if space.buckets else whole(column, "a label", rng) for space, column in exact]
         declared, place = document.declared_models[model.tag], document.models.index(model)
         candidates, secrets = declared.mask(labels, real, rng, model.randomised_response)
         row = np.frombuffer(features, np.uint8)[None]

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from maskedlark.core.decimals import Number
 from maskedlark.wire.columns import Key
 
 
@@ -33,7 +34,7 @@ class Source:
     """Conversions before this time count for it."""
     conversions: int = field(default=0, repr=False)
     """How many were attributed so far. Secret, like their values."""
-    values: Mapping[str, int] = field(default_factory=dict, repr=False)
+    values: Mapping[str, Number] = field(default_factory=dict, repr=False)
 
 
 def attribute(sources: Iterable[Source], at: int) -> Source | None:

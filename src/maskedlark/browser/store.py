@@ -11,10 +11,12 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 from maskedlark.browser.sources import Kind, Source
+from maskedlark.core.decimals import Number
 from maskedlark.core.purpose import Purpose
 
 _SCHEMA = """
@@ -66,7 +68,7 @@ class Trigger:
     happened: int
     last_source: int
     """The last source that was registered before it."""
-    values: Mapping[str, int]
+    values: Mapping[str, Number]
 
 
 class Store:
@@ -132,21 +134,21 @@ class Store:
         [(count,)] = self.run("SELECT count(*) FROM sources WHERE origin = ?", origin)
         return int(count)
 
-    def add_trigger(self, origin: str, destination: str, happened: int, values: Mapping[str, int]) -> None:
+    def add_trigger(self, origin: str, destination: str, happened: int, values: Mapping[str, Number]) -> None:
         """Add a conversion. The write is the same whether or not it will count for a source."""
         last = "coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'sources'), 0)"
         added = f"INSERT INTO triggers ({_TRIGGER}) VALUES (?, ?, ?, {last}, ?)"  # noqa: S608
-        self.run(added, origin, destination, happened, json.dumps(dict(values)))
+        self.run(added, origin, destination, happened, json.dumps(dict(values), default=str))
 
     def pop_triggers(self) -> list[Trigger]:
         """The conversions that wait to be attributed, in order; deleted when the transaction ends."""
         rows = self.run(f"DELETE FROM triggers RETURNING number, {_TRIGGER}")  # noqa: S608
-        return [Trigger(*(*row[1:-1], json.loads(row[-1]))) for row in sorted(rows)]
+        return [Trigger(*(*row[1:-1], _numbers(row[-1]))) for row in sorted(rows)]
 
-    def attributed(self, number: int, values: Mapping[str, int]) -> None:
+    def attributed(self, number: int, values: Mapping[str, Number]) -> None:
         """Count one more conversion for a source, whose values are now these."""
         change = "UPDATE sources SET conversions = conversions + 1, attributed = ? WHERE number = ?"
-        self.run(change, json.dumps(dict(values)), number)
+        self.run(change, json.dumps(dict(values), default=str), number)
 
     def schedule(self, reports: Iterable[Scheduled]) -> None:
         """Store reports to be made."""
@@ -171,11 +173,17 @@ class Store:
         return True
 
 
+def _numbers(text: str) -> dict[str, Number]:
+    """Values from JSON, where fractions are texts."""
+    values = json.loads(text).items()
+    return {name: Fraction(value) if isinstance(value, str) else value for name, value in values}
+
+
 def _source(row: tuple[Any, ...]) -> Source:
     """A row of the table of sources."""
     number, origin, parameters, kind, destination, keys, features, *counted, values = row
     decoded = {tag: bytes.fromhex(data) for tag, data in json.loads(features).items()}
-    known = json.loads(keys), decoded, *counted, json.loads(values)
+    known = json.loads(keys), decoded, *counted, _numbers(values)
     return Source(number, origin, parameters, Kind(kind), destination, *known)
 
 

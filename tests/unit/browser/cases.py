@@ -86,7 +86,7 @@ class BrowserSetup:
             "ads.example", kind, destination, {"campaign": "spring", "place": place}, features, **more
         )
 
-    def convert(self, destination: str = "shop.example", **values: int) -> None:
+    def convert(self, destination: str = "shop.example", **values: Any) -> None:
         self.browser.register_trigger("ads.example", destination, values)
 
     def all_reports(self) -> list[bytes]:

@@ -1,5 +1,6 @@
 import threading
 from collections import Counter
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -178,8 +179,16 @@ def test_local_noise_is_drawn_once_a_source_and_differs_between_sources():
         (lambda s: s.convert("x" * 254, visit=1), NotDeclared, "253 bytes"),
         (lambda s: s.see(destination=""), NotDeclared, "name of a site"),
         (lambda s: s.see(expiry_s=1.5), NotDeclared, "whole seconds"),
-        (lambda s: s.convert(purchase=1.5), NotDeclared, "whole number"),
-        (lambda s: s.convert(visit=True), NotDeclared, "whole number"),
+        (lambda s: s.convert(visit=True), NotDeclared, "value visit is not a decimal number"),
+        (lambda s: s.convert(visit=None), NotDeclared, "not a decimal number"),
+        (lambda s: s.convert(visit="nan"), NotDeclared, "not a decimal number"),
+        (lambda s: s.convert(visit=float("inf")), NotDeclared, "not a decimal number"),
+        (lambda s: s.convert(visit=Decimal("1E+1000000")), NotDeclared, "not a decimal number"),
+        (lambda s: s.convert(visit="1e-999999999999999999"), NotDeclared, "not a decimal number"),
+        (lambda s: s.convert(visit="1e400"), NotDeclared, "53 bits before"),
+        (lambda s: s.convert(visit=-9.1e15), NotDeclared, "53 bits before"),
+        (lambda s: s.convert(visit="0.0000000001"), NotDeclared, "9 digits after"),
+        (lambda s: s.convert(visit=0.1 + 0.2), NotDeclared, "round it"),
     ],
 )
 def test_what_was_not_declared_is_refused_and_nothing_changes(act, error, reason):
@@ -235,6 +244,70 @@ def test_values_are_cut_to_their_bounds_and_unknown_ones_left_out():
     setup.convert(purchase=-5, unheard_of=7)
     setup.convert(purchase=60_000, visit=9)
     assert outcome(setup) == {(7, 50_000, 1): 1}
+
+
+@pytest.mark.parametrize("value", [0.1, "0.10", Decimal("0.1")])
+def test_decimals_add_up_exactly(value, tmp_path):
+    """Ten times a tenth is 1, which is not rounded; in binary floats it is less."""
+    setup = BrowserSetup(tmp_path / "browser.sqlite", **QUIET)
+    for place in range(20):
+        setup.see(place=place)
+        for _ in range(5):
+            setup.convert(purchase=value)
+        setup.browser.report_due()
+        setup.restart()
+        for _ in range(5):
+            setup.convert(purchase=value, visit=-0.0)
+        setup.clock.seconds += 1
+    assert outcome(setup) == {(place, 1, 0): 1 for place in range(20)}
+
+
+def test_decimals_are_cut_to_their_bounds_and_no_error_quotes_them():
+    setup = BrowserSetup(**QUIET)
+    setup.see()
+    setup.convert(purchase="50000.000000001", visit="-0.5")
+    assert outcome(setup) == {(7, 50_000, 0): 1}
+    for value in ("4711 EUR", "4711.0000000001"):
+        with pytest.raises(NotDeclared) as refused:
+            setup.convert(purchase=value)
+        assert "4711" not in str(refused.value)
+        assert refused.value.__cause__ is None
+
+
+def test_a_real_label_and_a_sum_keep_the_mean_of_a_decimal():
+    setup, count = BrowserSetup(**QUIET), 200  # labels 0, 10, … 100
+    for place in range(count):
+        setup.see(place=place, features={"basket": b"12"})
+        setup.convert(purchase="12.50")
+        setup.clock.seconds += 1
+        setup.browser.report_due()
+    found, labels, sums = by_purpose(setup.all_reports()), [], []
+    for data in found[Purpose.TRAIN]:
+        payload, masks = secrets(data, setup.document)
+        labels += [label for label, mask in zip(payload.candidates[0], masks, strict=True) if mask]
+    sums = [secrets(data, setup.document)[1][1] for data in found[Purpose.AGGREGATE]]
+    assert (set(labels), len(labels)) == ({10, 20}, count)
+    assert (set(sums), len(sums)) == ({12, 13}, count)
+    # Seven deviations, of 10 √(3/16) and of 1/2 for one: one false alarm in 10^11.
+    assert abs(sum(labels) / count - 12.5) < 7 * 4.34 / count**0.5
+    assert abs(sum(sums) / count - 12.5) < 7 * 0.5 / count**0.5
+
+
+def test_whole_number_labels_round_decimals_at_random():
+    labels = [
+        {"kind": "integers", "value": "purchase", "low": 0, "high": 3},
+        {"kind": "binary", "value": "purchase"},
+    ]
+    model = {**make().models[0].model_dump(exclude_none=True), "labels": labels}
+    setup = BrowserSetup(**QUIET, models=[model], decoys=[])
+    for place in range(60):
+        setup.see(place=place)
+        setup.convert(purchase=0.5)
+        setup.clock.seconds += 1
+        setup.browser.report_due()
+    found = [secrets(data, setup.document)[1] for data in by_purpose(setup.all_reports())[Purpose.TRAIN]]
+    # One of the two never occurs once in 5 x 10^17 runs.
+    assert {tuple(masks) for masks in found} == {(1, 0, 0, 0, 0, 1), (0, 1, 0, 0, 0, 1)}
 
 
 def test_a_conversion_without_values_is_one_all_the_same():
