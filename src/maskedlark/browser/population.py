@@ -17,6 +17,7 @@ from rich.progress import Progress
 from maskedlark.browser.reports import draw_waits, with_noise
 from maskedlark.clock import hour_of
 from maskedlark.compute.child_process import follow_parent
+from maskedlark.core.decimals import whole
 from maskedlark.core.field import FieldArray
 from maskedlark.core.purpose import Purpose
 from maskedlark.core.sharing import ByteRows
@@ -88,7 +89,8 @@ class Population:
         for name, column in zip(measure.keys, keys, strict=True):
             everyone = [*column, *(decoys[i][name] for i in drawn)]
             mixed.append([everyone[i] for i in order])
-        lifted = [np.concatenate([column, np.zeros(len(drawn), int)])[order] for column in values]
+        rounded = [whole(column, "a value", self.rng) for column in values]
+        lifted = [np.concatenate([column, np.zeros(len(drawn), int)])[order] for column in rounded]
         return mixed, measure.lift(lifted, real)
 
     def _with_fakes(

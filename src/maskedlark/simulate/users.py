@@ -90,7 +90,7 @@ class Users:
     """The table, one row per person."""
 
     keys: Mapping[str, list[Key]]
-    values: Mapping[str, NDArray[np.int64]]
+    values: Mapping[str, NDArray[np.int64 | np.float64]]
     """Only browsers know these and the label."""
     label: NDArray[np.int64] | None
     encoder: Encoder | None
@@ -224,22 +224,20 @@ def _auc(byte: NDArray[np.uint8], label: NDArray[np.int64]) -> float:
     return Binary(np.stack(counts, axis=1), 0.0, np.linspace(0, 1, 257)).auc.value
 
 
-def _amounts(column: Column, bounds: Bounds, notes: list[str]) -> NDArray[np.int64]:
-    """Integers within the bounds; 0 where a cell is empty: such a person has nothing to add."""
+def _amounts(column: Column, bounds: Bounds, notes: list[str]) -> NDArray[np.int64 | np.float64]:
+    """Numbers within the bounds; 0 where a cell is empty: such a person has nothing to add."""
     distinct = np.zeros(len(column.values))
     distinct[~column.absent] = column.present(_amount, _NOT_A_NUMBER)
-    whole = np.rint(distinct)
-    low, high = min(bounds[0], 0), max(bounds[1], 0)
-    kept = np.clip(whole, low, high).astype(np.int64)
+    kept = np.clip(distinct, min(bounds[0], 0), max(bounds[1], 0))
     cut = f"cut to {bounds[0]} … {bounds[1]}"
     for changed, how in (
         (column.absent, "empty, which counts as 0"),
-        (whole != distinct, "rounded to whole numbers"),
-        (kept != whole, cut),
+        (kept % 1 != 0, "rounded to whole numbers: up or down at random, so that their mean stays"),
+        (kept != distinct, cut),
     ):
         if rows := int(column.counts[changed].sum()):
             notes.append(f"{column.name}: {rows} values are {how}")
-    return kept[column.places]
+    return (kept if (kept % 1).any() else kept.astype(np.int64))[column.places]
 
 
 def _amount(value: Value) -> float:
