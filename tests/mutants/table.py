@@ -119,6 +119,13 @@ MUTANTS = (
         "tests/unit/training/test_precision.py",
     ),
     Mutant(
+        "a run: its encoder's columns scale activations",
+        SOURCE + "training/network.py",
+        "(1,) * network.features if encoder is None else encoder.widths",
+        "(1,) * network.features",
+        "tests/unit/training/test_calibration.py",
+    ),
+    Mutant(
         "a dataset: too large for a release is not frozen",
         SOURCE + "helper/freezing.py",
         "check_size(merged.contents, document)",

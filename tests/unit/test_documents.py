@@ -195,6 +195,7 @@ def test_every_mutant_is_of_a_claim_or_of_none_for_a_reason():
         "evaluating: of a part that only helpers know, zeros are counted too",
         "measures: where ones alone are released, a one more is a zero less",
         "the bound: a rare label's error counts as 1, as it is once the model knows that it is rare",
+        "a run: its encoder's columns scale activations",
         # These keep sums from leaving the field, and an origin from what it could never ask or open.
         "the field: rows of more records than it was checked for are dropped",
         "the field: one sum over more records is refused before it is charged",

@@ -8,6 +8,7 @@ would make one record's row depend on another's.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 
 import numpy as np
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from maskedlark.exact.errors import WeightsDoNotFit
 from maskedlark.exact.network import FEATURE_EXPONENT, Network, Parameter
 from maskedlark.exact.operations import TOP
+from maskedlark.randomness import FixedRandomness
 
 FIRST_CAP = 12
 """The first layer's exponent never enters a gradient's scale, so it may be larger than the others'."""
@@ -69,7 +71,7 @@ def quantise(
 def finest(network: Network, bits: int = 8) -> Quantised:
     """Zeros, which get the largest exponents of all weights: no others' gradients need more of the field."""
     zeros = {entry.name: np.zeros(entry.shape) for entry in network.parameters}
-    return quantise(network, zeros, calibrate(network, zeros, stand_in(network.features)), bits)
+    return quantise(network, zeros, calibrate(network, zeros, stand_in((1,) * network.features)), bits)
 
 
 def bits_for(parameters: FloatArrays) -> int:
@@ -144,9 +146,15 @@ def input_exponents(network: Network, activations: tuple[int, ...]) -> list[int]
     ]
 
 
-def stand_in(features: int) -> NDArray[np.uint8]:
-    """Rows of equal bytes, to calibrate with if there is no public sample of features."""
-    return np.repeat(np.array([[0], [85], [170], [255]], np.uint8), features, axis=1)
+@cache
+def stand_in(widths: tuple[int, ...]) -> NDArray[np.uint8]:
+    """Made-up rows to calibrate with, of columns of so many bytes: of several, one is 255, as in one-hot."""
+    rng, rows, columns = FixedRandomness(b"maskedlark calibration"), 256, []
+    share = rng.unit(rows)[:, None]  # Of single bytes that are 255: columns may rise together.
+    for width in widths:
+        place, chance = rng.below(width, rows)[:, None], share if width == 1 else 1.0
+        columns.append((place == np.arange(width)) & (rng.unit(rows)[:, None] < chance))
+    return 255 * np.concatenate(columns, axis=1, dtype=np.uint8)
 
 
 def calibrate(
@@ -164,7 +172,7 @@ def calibrate(
         turned = weight if below.linear.transposed else weight.T
         sums = torch.addmm(torch.tensor(bias, dtype=torch.float32), numbers, turned)
         numbers = above.activation.in_floats(sums)
-        largest = float(numbers.abs().max()) if len(features) else 1.0
+        largest = float(numbers.abs().max())
         chosen = most if largest <= 0 else min(most, math.floor(math.log2((TOP - 1) / largest)))
         fixed, raised = above.activation.fixed_exponent, above.dropout.raised if above.dropout else 0
         exponents.append(max(chosen, raised, 0) if fixed is None else fixed)

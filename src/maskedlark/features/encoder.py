@@ -86,6 +86,13 @@ class Encoder:
         """What every byte stands for."""
         return [name for fitted in self.columns for name in fitted.names()]
 
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """How many bytes each column has, one after the other; an indicator counts as a column."""
+        return tuple(
+            width for own in self.columns for width in (len(own.own_names()), 1)[: 1 + own.indicator]
+        )
+
     def __len__(self) -> int:
         return len(self.names)
 

@@ -96,7 +96,8 @@ def begin(
     noise = None if charge is None else charge.noise
     clip = precisions.choose(document, tag, network, bits, noise, most, fraction, depth)
     # Checked as helpers do, but before they charge: weights that do not fit cost nothing.
-    step = step_layout(network, networks.quantised(network, model, sample, bits), clip)
+    rows = networks.scaling_rows(network, sample, encoder)
+    step = step_layout(network, networks.quantised(network, model, rows, bits), clip)
     helpers = len(document.helpers)
     planned = TrainingPlan(
         charge,
@@ -107,7 +108,7 @@ def begin(
         network.size,
         helpers,
         helpers * (weights.size(network, bits) + field.BYTES * network.size),
-        precisions.precision(step, most, sample),
+        precisions.precision(step, most, rows, sample is not None),
         _typical_norm(document, tag, model, network, sample, clip),
         sum(each.numel() for each in model.parameters() if not each.requires_grad),
         sum(each.shards for each in counts),
@@ -167,7 +168,7 @@ def _typical_norm(
     clip: Clip,
 ) -> float | None:
     """How long the gradient of half of the sample can be; None without one."""
-    if sample is None or not len(sample):
+    if sample is None:
         return None
     spaces = [label.space().values for label in document.trained(tag).labels][: len(network.losses)]
     return gradient_norms.typical(network, networks.parameters(network, model), sample, spaces, clip.norm)

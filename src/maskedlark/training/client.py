@@ -52,9 +52,9 @@ class Client(client.Client):
         record independently, `batches` splits all records into that many, anew after each pass,
         `sampling="whole"` uses all, `"chosen"` those that each step names. One of these says what it costs:
         `epsilon`, `against` the ad server alone or a "coalition", or `noise`; `delta` is the session's.
-        A share `held_out` is in no batch. `encoder` is saved with the model; `sample` are public rows as
-        bytes, `encoder.encode(people)`, that scale activations and tell how long gradients are. With a
-        `folder` a run that ended carries on from its last checkpoint, one after `checkpoint_every` steps.
+        A share `held_out` is in no batch. `encoder` is saved with the model, and scales activations; a
+        `sample`, public rows as bytes, `encoder.encode(people)`, does too, and tells how long gradients are.
+        With a `folder` a run that ended carries on from its last checkpoint, each `checkpoint_every` steps.
         `bits` of weights (8, or 16 if 8 cannot hold them), `fraction` bits of clipped errors and `depth` say
         how helpers compute; the last two follow from the batch, so that every step fits the field.
         """

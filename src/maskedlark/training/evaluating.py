@@ -252,7 +252,8 @@ def evaluation_query(
     features = described.byte_features(document, asked.tag)
     network = networks.network(asked.model, networks.losses(asked.loss, asked.model), features)
     networks.check_sample(sample, features)
-    sent = networks.quantised(network, asked.model, scaling if sample is None else sample, bits)
+    scaling = networks.scaling_rows(network, scaling if sample is None else sample, asked.encoder)
+    sent = networks.quantised(network, asked.model, scaling, bits)
     rows = None if table is None else public_rows.encoded(table, asked.encoder, features)
     return Evaluation(client, asked.tag, network, sent, rows, buckets, part, share, datasets, noise, epsilon)
 

@@ -18,7 +18,9 @@ from maskedlark.exact.errors import ModelDoesNotFit
 from maskedlark.exact.losses import BinaryCrossEntropy, Loss, SoftmaxCrossEntropy, SquaredError
 from maskedlark.exact.network import Network
 from maskedlark.exact.quantise import Quantised, calibrate, quantise, stand_in
+from maskedlark.features.encoder import Encoder
 
+Bytes = NDArray[np.uint8]
 _OTHER_NAMES = {"ce": "softmax", "cross_entropy": "softmax"}
 _TRACED: dict[type[nn.Module], tuple[object, ...]] = {
     nn.ReLU: (torch.relu, functional.relu, "relu"),
@@ -59,9 +61,9 @@ def check_module(model: object, also: str = "") -> None:
 
 
 def check_sample(sample: object, features: int) -> None:
-    """Refuse what is no rows of bytes: tables, lists, and bytes of another width."""
-    rows = isinstance(sample, np.ndarray) and sample.dtype == np.uint8 and sample.shape[1:] == (features,)
-    if sample is not None and not rows:
+    """Refuse what is no rows of bytes: tables, lists, bytes of another width, and no row at all."""
+    shape = sample.shape if isinstance(sample, np.ndarray) and sample.dtype == np.uint8 else (0,)
+    if sample is not None and (shape[:1] == (0,) or shape[1:] != (features,)):
         raise BadArguments(
             f"a sample is rows of {features} bytes, as the encoder makes them: sample=encoder.encode(people)"
         )
@@ -139,9 +141,16 @@ def parameters(network: Network, model: nn.Module) -> dict[str, NDArray[np.float
     }
 
 
-def quantised(network: Network, model: nn.Module, sample: NDArray[np.uint8] | None, bits: int) -> Quantised:
-    """The model's quantised weights; a public sample of features, if any, scales the activations."""
-    named, rows = parameters(network, model), stand_in(network.features) if sample is None else sample
+def scaling_rows(network: Network, sample: Bytes | None, encoder: Encoder | None) -> Bytes:
+    """Rows that scale the activations: the sample, else made up, with the columns of the encoder if any."""
+    if sample is not None:
+        return sample
+    return stand_in((1,) * network.features if encoder is None else encoder.widths)
+
+
+def quantised(network: Network, model: nn.Module, rows: Bytes, bits: int) -> Quantised:
+    """The model's quantised weights; public rows of features scale the activations."""
+    named = parameters(network, model)
     return quantise(network, named, calibrate(network, named, rows), bits)
 
 

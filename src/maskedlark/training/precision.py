@@ -23,7 +23,7 @@ from maskedlark.exact.layout import StepLayout
 from maskedlark.exact.losses import SoftmaxCrossEntropy
 from maskedlark.exact.network import Network
 from maskedlark.exact.precision import truncation
-from maskedlark.exact.quantise import finest, stand_in
+from maskedlark.exact.quantise import finest
 from maskedlark.functions import model as described
 from maskedlark.functions.gradient import GradientQuery
 from maskedlark.parameters import randomised
@@ -49,7 +49,7 @@ class Precision:
     lost: float
     """How far a record's gradient may be off, as a share of ψ: the most of all rows that were looked at."""
     is_of_sample: bool
-    """Whether they were the ad server's rows, else rows of equal bytes."""
+    """Whether they were the ad server's rows, else made up."""
 
     def figures(self) -> dict[str, Any]:
         """For programs."""
@@ -67,7 +67,7 @@ class Precision:
             yield f"errors pass {clip.depth} layers in the clear, which takes longer but loses nothing"
         if clip.fraction >= FRACTION:
             return
-        rows = "of these rows" if self.is_of_sample else "of a row of equal bytes"
+        rows = "of these rows" if self.is_of_sample else "of made-up rows"
         line = (
             f"errors have {clip.fraction} binary digits after the point, not {FRACTION}, so that sums of up "
             f"to {self.most} records fit the field: at these weights, the gradient {rows} is off by at most "
@@ -133,10 +133,8 @@ def _best(
     )
 
 
-def precision(step: StepLayout, most: int, sample: NDArray[np.uint8] | None) -> Precision:
+def precision(step: StepLayout, most: int, rows: NDArray[np.uint8], is_of_sample: bool) -> Precision:
     """What a step at these weights loses, on some of these rows."""
-    given = sample is not None and len(sample) > 0
-    rows = sample if sample is not None and given else stand_in(step.network.features)
     rows = np.ascontiguousarray(rows[:: -(-len(rows) // _ROWS)])
     seed = Seed(bytes(16), np.zeros((len(rows), 16), np.uint8)) if step.network.has_dropout else None
-    return Precision(step.clip, most, float(truncation(step, rows, seed).max()), given)
+    return Precision(step.clip, most, float(truncation(step, rows, seed).max()), is_of_sample)

@@ -55,7 +55,7 @@ class Training:
     loss: str | Sequence[str]
     tag: str
     sample: NDArray[np.uint8] | None
-    """Public rows of features that scale the activations; rows of equal bytes if None."""
+    """Public rows of features that scale the activations; made-up ones do if None."""
     bits: int
     encoder: Encoder | None
     run: Run | None
@@ -142,7 +142,8 @@ class Training:
 
     def quantised(self) -> Quantised:
         """The model's weights, quantised as they are sent."""
-        return networks.quantised(self.network, self.model, self.sample, self.bits)
+        rows = networks.scaling_rows(self.network, self.sample, self.encoder)
+        return networks.quantised(self.network, self.model, rows, self.bits)
 
     def gradient(self, number: int, chosen: Ranges = ()) -> NDArray[np.float64]:
         """The private mean gradient of a step at the model's weights, flat."""

@@ -13,7 +13,7 @@ from maskedlark.errors import FieldOverflow
 from maskedlark.exact.clip import Clip
 from maskedlark.exact.errors import OutOfField
 from maskedlark.exact.layout import step_layout
-from maskedlark.exact.quantise import Quantised, finest
+from maskedlark.exact.quantise import Quantised, finest, stand_in
 from maskedlark.functions.gradient import GradientQuery
 from maskedlark.release.checks import check_range
 from maskedlark.training import network as networks
@@ -66,11 +66,15 @@ def chosen(model=WIDE, records=MANY, psi=1.0, noise=0.5, loss="bce", **given):
 
 def test_the_network_that_was_refused_is_planned_to_fit():
     network = traced(WIDE)
-    step = step_layout(network, networks.quantised(network, WIDE, None, 8), Clip(1.0))
+    step = step_layout(
+        network, networks.quantised(network, WIDE, stand_in((1,) * network.features), 8), Clip(1.0)
+    )
     with pytest.raises(OutOfField, match="could leave the field by 2 bits"):
         step.check_range(MANY)
     assert chosen() == Clip(1.0, fraction=19)
-    step_layout(network, networks.quantised(network, WIDE, None, 8), chosen()).check_range(MANY)
+    step_layout(
+        network, networks.quantised(network, WIDE, stand_in((1,) * network.features), 8), chosen()
+    ).check_range(MANY)
 
 
 def test_where_the_field_has_room_nothing_is_lost():
@@ -174,14 +178,14 @@ def test_a_loss_that_can_be_seen_gets_advice_and_layers_in_the_clear_are_said():
     coarse = precision.Precision(Clip(1.0, fraction=4, depth=2), 10**9, 0.4, False)
     clear, line = coarse.lines(0.0)
     assert clear == "errors pass 2 layers in the clear, which takes longer but loses nothing"
-    assert "a row of equal bytes is off by at most 0.4 ψ. Smaller batches" in line
+    assert "made-up rows is off by at most 0.4 ψ. Smaller batches" in line
     assert "noise" not in line
 
 
 def test_noise_in_units_of_the_sensitivity_does_not_depend_on_the_fraction():
     """The ad server chooses the fraction, so it must not buy a smaller share of noise."""
     network = traced(cases.model())
-    weights = networks.quantised(network, cases.model(), None, 8)
+    weights = networks.quantised(network, cases.model(), stand_in((1,) * FEATURES), 8)
     for fraction in range(1, 31):
         for psi in (1.0, 0.3):
             query = GradientQuery(TAG, network, weights, Clip(psi, fraction=fraction))
@@ -198,7 +202,7 @@ def test_no_weights_have_larger_exponents_than_zeros():
     model = dense(FEATURES, 5, 5, 1)
     network = traced(model)
     for by in (1e-9, 1e-3, 1.0, 30.0):
-        sent = networks.quantised(network, scaled(dense(FEATURES, 5, 5, 1), by), None, 8)
+        sent = networks.quantised(network, scaled(dense(FEATURES, 5, 5, 1), by), stand_in((1,) * FEATURES), 8)
         assert _not_above(sent, finest(network))
     assert finest(network, 16).exponents[2] == 18
 
