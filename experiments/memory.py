@@ -9,6 +9,7 @@ draw of float32 numbers with the deviation of their sum: the gradient is theirs,
 
 import hashlib
 import math
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -29,6 +30,7 @@ from maskedlark.core.local_dp import FeatureNoise, RandomisedResponse
 from maskedlark.dp import mechanisms
 from maskedlark.exact import device as devices
 from maskedlark.exact.clip import Clip
+from maskedlark.exact.errors import Saturated
 from maskedlark.exact.gradient import Records
 from maskedlark.exact.layout import StepLayout
 from maskedlark.exact.quantise import calibrate, quantise
@@ -129,7 +131,10 @@ def train(
     rows_of_scale = sample(data, run) if calibrated_on is None else calibrated_on
     for number, rows in enumerate(_batches(run, seeds, len(data.features))):
         parameters = networks.parameters(network, model)
-        weights = quantise(network, parameters, calibrate(network, parameters, rows_of_scale))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", Saturated)  # Borne, as weights beyond reach are.
+            activations = calibrate(network, parameters, rows_of_scale)
+        weights = quantise(network, parameters, activations)
         asked = GradientQuery(TAG, network, weights, run.clip)
         total = share(asked.step, data.features[rows], data.labels[rows], run.local)
         if seeds.noise:

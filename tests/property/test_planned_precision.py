@@ -66,6 +66,7 @@ def fits(under: Document, network: Network, weights: Quantised, clip: Clip, nois
     return True
 
 
+@pytest.mark.filterwarnings("ignore::maskedlark.exact.errors.Saturated")
 @given(st.data())
 @quiet(150)
 def test_the_planned_clip_fits_at_all_weights_and_no_finer_one_does(data: st.DataObject) -> None:

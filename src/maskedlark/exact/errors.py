@@ -15,6 +15,10 @@ class WeightsDoNotFit(NotDeclared):
     """Quantised weights that are not those of the network, or are outside the range of their type."""
 
 
+class Saturated(UserWarning):
+    """Numbers of a hidden layer are clamped: at these weights, 8 bits hold them at no scale."""
+
+
 class RecordsDoNotFit(NotDeclared):
     """Features, candidates, masks, report ids or cells whose form is not that of the network."""
 

@@ -6,6 +6,7 @@ would make one record's row depend on another's.
 """
 
 import math
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -15,7 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from maskedlark.exact.errors import WeightsDoNotFit
+from maskedlark.exact.errors import Saturated, WeightsDoNotFit
 from maskedlark.exact.network import FEATURE_EXPONENT, Network, Parameter
 from maskedlark.exact.operations import TOP
 from maskedlark.randomness import FixedRandomness
@@ -158,11 +159,12 @@ def stand_in(widths: tuple[int, ...]) -> NDArray[np.uint8]:
 
 
 def calibrate(
-    network: Network, parameters: FloatArrays, features: NDArray[np.uint8], most: int = 10
+    network: Network, parameters: FloatArrays, features: NDArray[np.uint8], clamp: bool = True
 ) -> tuple[int, ...]:
     """The activations' exponents for these weights, from a sample of features. Run by the ad server.
 
-    Each is the largest, 0 … most, at which the sample fits in 8 bits. Floats suffice: the choice is sent.
+    Each is the largest, 0 … CAP, at which the sample fits in 8 bits. Where it fits at none, numbers are
+    clamped, with a warning, or the weights are refused. Floats suffice: the choice is sent.
     """
     numbers, exponents = torch.tensor(features, dtype=torch.float32) * 2.0**-FEATURE_EXPONENT, []
     for below, above in pairwise(network.layers):
@@ -172,8 +174,14 @@ def calibrate(
         turned = weight if below.linear.transposed else weight.T
         sums = torch.addmm(torch.tensor(bias, dtype=torch.float32), numbers, turned)
         numbers = above.activation.in_floats(sums)
-        largest = float(numbers.abs().max())
-        chosen = most if largest <= 0 else min(most, math.floor(math.log2((TOP - 1) / largest)))
-        fixed, raised = above.activation.fixed_exponent, above.dropout.raised if above.dropout else 0
-        exponents.append(max(chosen, raised, 0) if fixed is None else fixed)
+        fixed, least = above.activation.fixed_exponent, above.dropout.raised if above.dropout else 0
+        largest, reach = float(numbers.abs().max()), (TOP - 1) * 2.0**-least
+        if fixed is None and not largest <= reach:  # NaN fails this too.
+            found = f"numbers after {below.linear.weight} reach {largest:.3g}; 8 bits hold {reach:g}"
+            if not clamp:
+                raise WeightsDoNotFit(f"{found}: start from smaller weights")
+            warnings.warn(f"{found}: a lower learning rate keeps weights smaller", Saturated, stacklevel=2)
+            largest = reach
+        chosen = min(CAP, math.floor(math.log2((TOP - 1) / max(2.0**-CAP, largest))))
+        exponents.append(chosen if fixed is None else fixed)
     return tuple(exponents)

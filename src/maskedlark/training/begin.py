@@ -97,7 +97,7 @@ def begin(
     clip = precisions.choose(document, tag, network, bits, noise, most, fraction, depth)
     # Checked as helpers do, but before they charge: weights that do not fit cost nothing.
     rows = networks.scaling_rows(network, sample, encoder)
-    step = step_layout(network, networks.quantised(network, model, rows, bits), clip)
+    step = step_layout(network, networks.quantised(network, model, rows, bits, clamp=False), clip)
     helpers = len(document.helpers)
     planned = TrainingPlan(
         charge,

@@ -148,10 +148,10 @@ def scaling_rows(network: Network, sample: Bytes | None, encoder: Encoder | None
     return stand_in((1,) * network.features if encoder is None else encoder.widths)
 
 
-def quantised(network: Network, model: nn.Module, rows: Bytes, bits: int) -> Quantised:
+def quantised(network: Network, model: nn.Module, rows: Bytes, bits: int, clamp: bool = True) -> Quantised:
     """The model's quantised weights; public rows of features scale the activations."""
     named = parameters(network, model)
-    return quantise(network, named, calibrate(network, named, rows), bits)
+    return quantise(network, named, calibrate(network, named, rows, clamp), bits)
 
 
 def fill(network: Network, model: nn.Module, gradient: NDArray[np.float64]) -> None:

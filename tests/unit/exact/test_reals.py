@@ -21,7 +21,8 @@ def test_gradients_are_close_to_autograd(activation: Activation, loss: Loss) -> 
     labels = rng.integers(0, 2, 40)
     clip = Clip(8.0, fraction=12)
     wanted = float_gradient(network, parameters, features, labels, clip)
-    weights = quantise(network, parameters, calibrate(network, parameters, features, most=8), cap=7)
+    activations = tuple(min(8, each) for each in calibrate(network, parameters, features))
+    weights = quantise(network, parameters, activations, cap=7)
     integers = exact_gradient(network, weights, features, [labels], clip)
     rows = [
         float_gradient(network, parameters, features[i : i + 1], labels[i : i + 1], clip) for i in range(40)

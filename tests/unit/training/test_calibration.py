@@ -6,6 +6,8 @@ import torch
 from torch import nn
 
 from maskedlark.errors import BadArguments
+from maskedlark.exact.errors import Saturated, WeightsDoNotFit
+from maskedlark.exact.quantise import calibrate
 from maskedlark.features import Encoder
 from maskedlark.training import network as networks
 from maskedlark.training.evaluating import evaluation_query
@@ -77,6 +79,18 @@ def test_an_evaluation_has_the_scales_of_training(helpers):
     wanted = networks.quantised(training.network, model, ROWS, 8).activations
     assert training.quantised().activations == wanted
     assert evaluation_query(helpers, Predictor(model, "bce", TAG, ENCODER)).sent.activations == wanted
+
+
+@pytest.mark.parametrize("weight", [100.0, float("nan")])
+def test_what_no_scale_holds_is_refused_at_first_and_never_clamped_in_silence(helpers, weight):
+    training = run(helpers, two_layers(0))
+    with torch.no_grad():
+        training.model.get_parameter("0.weight").fill_(weight)
+    floats = networks.parameters(training.network, training.model)
+    with pytest.warns(Saturated, match=r"0\.weight reach .*; 8 bits hold 254: a lower learning rate"):
+        assert calibrate(training.network, floats, ROWS) == (0,)
+    with pytest.raises(WeightsDoNotFit, match=r"rescale the model|8 bits hold 254: start from smaller"):
+        run(helpers, training.model)
 
 
 def test_a_sample_without_rows_is_refused(helpers):
