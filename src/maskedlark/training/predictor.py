@@ -109,6 +109,8 @@ def check_encoder(declared: TrainedModel, encoder: Encoder | None) -> None:
             f"reported, and this one is {encoder.digest.hex()[:8]}…: take that one (`maskedlark simulate` "
             "writes a deleted encoder.json anew), or declare this one in a new document"
         )
+    if encoder is not None and len(encoder) != declared.features:
+        raise BadArguments(f"this encoder makes {len(encoder)} bytes, not {declared.features}: take another")
 
 
 def load(path: str | Path, model: nn.Module) -> Predictor:

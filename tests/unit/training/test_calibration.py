@@ -93,6 +93,11 @@ def test_what_no_scale_holds_is_refused_at_first_and_never_clamped_in_silence(he
         run(helpers, training.model)
 
 
+def test_an_encoder_of_another_width_is_refused(helpers):
+    with pytest.raises(BadArguments, match=r"this encoder makes 1 bytes, not 18: take another"):
+        run(helpers, two_layers(0), encoder=Encoder.fit({"age": PEOPLE["age"]}))
+
+
 def test_a_sample_without_rows_is_refused(helpers):
     with pytest.raises(BadArguments, match="a sample is rows of 18 bytes"):
         run(helpers, two_layers(0), sample=ROWS[:0])

@@ -313,7 +313,8 @@ def test_the_rate_that_is_advised_fits_and_no_lower_one():
 
 
 def test_another_encoder_than_is_declared_is_refused_before_anything_is_asked(monkeypatch):
-    first, second = (Encoder.fit({"age": [*range(20, 60)]}, {"age": Scaled(0, top)}) for top in (90, 100))
+    ages = {f"age of {person}": [*range(20, 60)] for person in range(FEATURES)}
+    first, second = (Encoder.fit(ages, dict.fromkeys(ages, Scaled(0, top))) for top in (90, 100))
     models = [{**document().models[0].model_dump(mode="json"), "encoder": first.digest.hex()}]
     declared = home(document(models=models))
     assert run(declared, model(), encoder=first).encoder == first
