@@ -28,9 +28,7 @@ model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Lin
 optimizer = torch.optim.SGD(model.parameters(), lr=2.0)
 with Workflow.declared(SETTINGS, 2, SystemClock(), SystemRandomness()) as workflow:
     workflow.make_training_dataset("november", "purchase", features, [bought])
-    run = begin(
-        workflow, model, loss="bce", tag="purchase", steps=40, sampling_rate=0.25, epsilon=2, sample=features
-    )
+    run = begin(workflow, model, loss="bce", tag="purchase", steps=40, sampling_rate=0.25, epsilon=2)
     print(run.plan())  # What it costs, and how much noise there is.
     for step in run:
         optimizer.zero_grad()
