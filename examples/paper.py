@@ -2,8 +2,8 @@
 
 A browser splits its secret into two shares, one for each helper. Each share alone is a random number; both
 add up to the secret. Helpers add their shares up, and multiply them by numbers that both know. So their two
-answers add up to the answer for the secrets, which nobody sees unless both helpers put their shares together.
-Left out: encryption, proof that a secret is 0 or 1, a limit to what all answers tell, a way without floats.
+answers add up to the right answer, and nobody sees a secret unless both helpers put their shares together.
+Left out: encryption, proof that reports and helpers are honest, a budget for many answers, exact arithmetic.
 """
 
 import secrets
@@ -12,14 +12,14 @@ from collections.abc import Callable
 import numpy as np
 
 P = 2**61 - 1  # Shares are the numbers 0 … P - 1. After P - 1 comes 0 again, as on a clock: that is "% P".
-K, EPSILON = 100, 1.0  # At least K people for an answer. Noise hides each of them; the less ε, the more.
-BOUND, STEPS = 1, 2**20  # A person's gradient is cut to BOUND, and counted in whole steps of 1 / STEPS.
+K, EPSILON = 100, 1.0  # An answer is about K people or more. With a smaller ε, more noise hides each of them.
+BOUND, STEPS = 1, 2**20  # A gradient's absolute values add up to BOUND at most. The unit is 1 / STEPS.
 
 
 def share(secret: int) -> tuple[int, int]:
     """Browser, algorithm 1. Whatever the secret is, each share alone is equally likely to be any number."""
     share_0 = secrets.randbelow(P)  # Drawn without looking at the secret.
-    return share_0, (secret - share_0) % P  # A fixed number minus one that may be any: that may be any, too.
+    return share_0, (secret - share_0) % P  # Turned back on the clock by a random angle: just as random.
 
 
 def mask(label: int) -> list[tuple[int, int]]:
@@ -28,11 +28,11 @@ def mask(label: int) -> list[tuple[int, int]]:
 
 
 def release(share_of_answer: np.ndarray, people: int, sensitivity: int) -> np.ndarray:
-    """Helper: adds noise of its own. One person changes the answer, not the share, by the sensitivity."""
+    """Helper: adds noise of its own. One person changes the right answer by `sensitivity` at most."""
     if people < K:
         raise ValueError(f"{people} people are fewer than K = {K}")
     draw, rate = secrets.SystemRandom().expovariate, EPSILON / sensitivity
-    return (share_of_answer + [round(draw(rate) - draw(rate)) for _ in share_of_answer]) % P  # Laplace noise.
+    return (share_of_answer + [round(draw(rate) - draw(rate)) for _ in share_of_answer]) % P  # Laplace's law.
 
 
 def private_sum(shares: np.ndarray) -> np.ndarray:
@@ -50,14 +50,14 @@ def masked_sum(f: Callable[..., np.ndarray], people: np.ndarray, masks: np.ndarr
 
 
 def gradient(weights: np.ndarray, x: np.ndarray, label: int) -> np.ndarray:
-    """A person's gradient of the logistic loss. Helpers must have the same whole numbers, to the unit."""
+    """A person's gradient of the logistic loss. Whole numbers: if helpers' differ, shares do not cancel."""
     row = (1 / (1 + np.exp(-weights @ x)) - label) * x
     row = row / max(1, abs(row).sum() / BOUND)  # Cut here: once it is masked, nobody sees how long it is.
     return np.array([int(number * STEPS) for number in row], dtype=object)
 
 
 def private_gradient(weights: np.ndarray, people: np.ndarray, masks: np.ndarray) -> np.ndarray:
-    """Helper, algorithm 3: its share of the sum of gradients. Another label may turn one from -1 to 1."""
+    """Helper, algorithm 3: its share of the sum of gradients. With another label, one may be reversed."""
     total = masked_sum(lambda x, label: gradient(weights, x, label), people, masks)
     return release(total, len(people), sensitivity=2 * BOUND * STEPS)
 
@@ -68,13 +68,13 @@ def combine(answer_0: np.ndarray, answer_1: np.ndarray) -> np.ndarray:
 
 
 if __name__ == "__main__":
-    people = np.array([[1, secrets.randbelow(100) / 100] for _ in range(1000)])  # Helpers see what these are,
-    bought = [int(secrets.randbelow(200) < 100 * x[1]) for x in people]  # but not what they did.
+    people = np.array([[1, secrets.randbelow(100) / 100] for _ in range(1000)])  # Helpers see these features.
+    bought = [int(secrets.randbelow(200) < 100 * x[1]) for x in people]  # These labels are secret.
     shares = np.array([share(label) for label in bought], dtype=object)  # By person and helper.
     masks = np.array([mask(label) for label in bought], dtype=object)  # By person, label and helper.
     print(f"One secret is {bought[0]}. Helper 0 gets {shares[0, 0]}, helper 1 gets {shares[0, 1]}.")
     sums = [private_sum(shares[:, helper])[0] for helper in (0, 1)]
     print(f"They answer {sums[0]} and {sums[1]}: private sum {combine(*sums)}, true sum {sum(bought)}.")
-    sums = [private_gradient(np.zeros(2), people, masks[:, :, helper]) for helper in (0, 1)]
+    halves = [private_gradient(np.zeros(2), people, masks[:, :, helper]) for helper in (0, 1)]
     truth = sum(gradient(np.zeros(2), x, label) for x, label in zip(people, bought, strict=True))
-    print("Private gradient:", combine(*sums) // STEPS, " In the clear:", truth // STEPS)
+    print("Private gradient:", combine(*halves) // STEPS, " In the clear:", truth // STEPS)
