@@ -7,7 +7,7 @@ Choice = TypeVar("Choice")
 
 
 class Size(StrEnum):
-    """All figures together: under five minutes, under an hour, or as long as it takes; on two cores."""
+    """All figures together, on two cores: under five minutes, under three hours, or as long as it takes."""
 
     QUICK = "quick"
     DEFAULT = "default"
