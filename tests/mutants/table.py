@@ -35,10 +35,10 @@ MUTANTS = (
         "tests/unit/parameters/test_policy.py",
     ),
     Mutant(
-        "the policy: values need fakes beside randomised labels",
+        "the policy: a document has the fakes that are asked for",
         SOURCE + "parameters/policy.py",
-        "noisy = document.values or any(",
-        "noisy = any(",
+        "if document.fake_rate < self.min_fake_rate:",
+        "if document.values and document.fake_rate < self.min_fake_rate:",
         "tests/unit/parameters/test_policy.py",
     ),
     Mutant(

@@ -195,7 +195,9 @@ class Document(Canonical):
             raise ValueError("no decoys with keys for fakes: draft with --decoys, or fake_rate = 0")
         for model in self.models:
             if not any(decoy.tag == model.tag for decoy in self.decoys):
-                raise ValueError(f"no decoys of {model.tag}: give the --encoder it names, or fake_rate = 0")
+                raise ValueError(
+                    f"no decoys of {model.tag}: name an encoder in it and give that, or fake_rate = 0"
+                )
 
     def _check_sizes(self) -> None:
         """Every report has to fit the wire, or no browser could report under this document."""

@@ -82,7 +82,7 @@ class Policy(Settings):
         "checked_reports = true",
     )
     min_fake_rate: Annotated[float, Field(ge=0, le=1)] = Field(
-        default=0.0, description="the least fake_rate unless all reports are randomised: min_fake_rate = 0.05"
+        default=0.0, description="the least fake_rate of a document: min_fake_rate = 0.05"
     )
 
     def check(self, document: Document) -> None:
@@ -103,9 +103,7 @@ class Policy(Settings):
             raise CandidatesLeak(f"{document.origin} shows less than the whole label space of {partial[0]}")
         if self.checked_reports and not document.checked:
             raise NotChecked(f"{document.origin} declares no checks: a report may add any number to a sum")
-        # Fakes forbid sums without noise: a document whose reports all allow these needs no fakes.
-        noisy = document.values or any(randomised.missing(document, model.tag) for model in document.models)
-        if noisy and document.fake_rate < self.min_fake_rate:
+        if document.fake_rate < self.min_fake_rate:
             raise TooFewFakes(
                 f"{document.origin} declares fake_rate = {document.fake_rate:g}; "
                 f"{self.min_fake_rate:g} is the least here"

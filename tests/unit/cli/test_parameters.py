@@ -202,8 +202,8 @@ def test_decoys_are_made_up_from_an_encoder_and_of_no_keys(world):
     [
         (KEYED, [], "no decoys with keys for fakes: draft with --decoys"),
         (KEYED, ["--encoder", "encoder.json"], "no decoys with keys for fakes: draft with --decoys"),
-        (DRAWN, [], "no decoys of clicks: give the --encoder it names"),
-        (DRAWN, ["--decoys", "decoys.csv"], "no decoys of clicks: give the --encoder it names"),
+        (DRAWN, [], "no decoys of clicks: name an encoder in it and give that"),
+        (DRAWN, ["--decoys", "decoys.csv"], "no decoys of clicks: name an encoder in it and give that"),
     ],
 )
 def test_a_draft_without_decoys_says_what_to_do(world, settings, files, word):
