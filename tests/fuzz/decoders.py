@@ -25,7 +25,7 @@ EXEMPT = {
     "audit.colluding.reading": _OWN,
     "audit.colluding.records": _OWN,
     "browser.reports.noised": "takes features that were checked when the source was registered",
-    "browser.store.Store.pop_triggers": _OWN,
+    "browser.store._numbers": _OWN,
     "browser.store._source": _OWN,
     "cli.__init__.load": _NAME,
     "cli.fork_server._next": "reads what the process that started it has just sent",

@@ -172,7 +172,7 @@ def _read_values(values: Mapping[str, object]) -> dict[str, Number]:
         number = numbers[name] = exact(value, f"the value {name}")
         if not -MAX_NUMBER <= number <= MAX_NUMBER or 10**MAX_PLACES % number.denominator:
             raise NotDeclared(
-                f"the value {name} has over {MAX_PLACES} digits after the point, or over 53 bits before it; "
+                f"the value {name} has over {MAX_PLACES} digits after the point, or is over {MAX_NUMBER}; "
                 "round it, or use larger units"
             )
     return numbers

@@ -4,7 +4,7 @@ No binary floating-point number takes part: probabilities are exactly those that
 """
 
 import math
-from decimal import Context, Inexact, InvalidOperation, Overflow
+from decimal import Context, Decimal, Inexact, InvalidOperation, Overflow
 from fractions import Fraction
 from typing import Any
 
@@ -26,7 +26,12 @@ def exact(value: object, what: str) -> Number:
     if isinstance(value, Fraction):
         return value
     try:
-        number = Fraction(_CONTEXT.create_decimal(str(value)))
+        if (
+            not isinstance(value, int | float | str | Decimal | np.number)
+            or not (text := str(value)).isascii()
+        ):
+            raise ValueError
+        number = Fraction(_CONTEXT.create_decimal(text))
     except (ArithmeticError, ValueError):  # its message would contain the value
         raise NotDeclared(f"{what} is not a decimal number") from None
     return number.numerator if number.denominator == 1 else number

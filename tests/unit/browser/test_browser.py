@@ -3,6 +3,7 @@ from collections import Counter
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pytest
 
 from maskedlark.browser import Kind, Outbox
@@ -174,19 +175,21 @@ def test_local_noise_is_drawn_once_a_source_and_differs_between_sources():
         (lambda s: s.see(expiry_s=8 * DAY), NotDeclared, "at most 604800 whole seconds"),
         (lambda s: s.see(expiry_s=0), NotDeclared, "at most"),
         (lambda s: s.see(place="x" * 65), WrongLength, "64 bytes"),
-        (lambda s: s.convert(purchase=2**53), NotDeclared, "53 bits"),
+        (lambda s: s.convert(purchase=2**53), NotDeclared, "is over 9007199254740991"),
         (lambda s: s.convert(**{"x" * 65: 1}), NotDeclared, "64 bytes"),
         (lambda s: s.convert("x" * 254, visit=1), NotDeclared, "253 bytes"),
         (lambda s: s.see(destination=""), NotDeclared, "name of a site"),
         (lambda s: s.see(expiry_s=1.5), NotDeclared, "whole seconds"),
         (lambda s: s.convert(visit=True), NotDeclared, "value visit is not a decimal number"),
         (lambda s: s.convert(visit=None), NotDeclared, "not a decimal number"),
+        (lambda s: s.convert(visit="１２"), NotDeclared, "not a decimal number"),  # noqa: RUF001
+        (lambda s: s.convert(visit=np.datetime64("2020")), NotDeclared, "not a decimal number"),
         (lambda s: s.convert(visit="nan"), NotDeclared, "not a decimal number"),
         (lambda s: s.convert(visit=float("inf")), NotDeclared, "not a decimal number"),
         (lambda s: s.convert(visit=Decimal("1E+1000000")), NotDeclared, "not a decimal number"),
         (lambda s: s.convert(visit="1e-999999999999999999"), NotDeclared, "not a decimal number"),
-        (lambda s: s.convert(visit="1e400"), NotDeclared, "53 bits before"),
-        (lambda s: s.convert(visit=-9.1e15), NotDeclared, "53 bits before"),
+        (lambda s: s.convert(visit="1e400"), NotDeclared, "is over 9007199254740991"),
+        (lambda s: s.convert(visit=-9.1e15), NotDeclared, "is over 9007199254740991"),
         (lambda s: s.convert(visit="0.0000000001"), NotDeclared, "9 digits after"),
         (lambda s: s.convert(visit=0.1 + 0.2), NotDeclared, "round it"),
     ],
