@@ -179,8 +179,8 @@ def calibrate(
         if fixed is None and not largest <= reach:  # NaN fails this too.
             found = f"numbers after {below.linear.weight} reach {largest:.3g}; 8 bits hold {reach:g}"
             if not clamp:
-                raise WeightsDoNotFit(f"{found}: start from smaller weights")
-            warnings.warn(f"{found}: a lower learning rate keeps weights smaller", Saturated, stacklevel=2)
+                raise WeightsDoNotFit(f"{found}: start from smaller weights, or give a sample of other rows")
+            warnings.warn("at these weights no scale holds a hidden layer: clamped", Saturated, stacklevel=2)
             largest = reach
         chosen = min(CAP, math.floor(math.log2((TOP - 1) / max(2.0**-CAP, largest))))
         exponents.append(chosen if fixed is None else fixed)
