@@ -1,18 +1,61 @@
 // From a conversion's values to what helpers see: labels, quantising, randomised response, candidates.
+import { need } from './bytes.mjs';
 import { expMinus, floorOf, fraction } from './exact.mjs';
-import { below, exceeded, unit } from './random.mjs';
+import { below, exceeded, word } from './random.mjs';
 
-const cut = (x, low, high) => Math.min(Math.max(x, low), high);
+const ONE = 1_000_000_000n; // values are bigints in billionths
+const LARGEST = BigInt(Number.MAX_SAFE_INTEGER) * ONE;
+
+const cut = (x, low, high) => (x < low ? low : x > high ? high : x);
 const range = (low, high) => Array.from({ length: high - low + 1 }, (_, i) => low + i);
-const valueOf = (values, name) => (Object.hasOwn(values, name) ? values[name] : 0); // a value may be called `constructor`
 const byNumber = (a, b) => (a < b ? -1 : a > b ? 1 : 0);
+
+/** The quotient rounded down, and the remainder, for a denominator over 0. */
+function divide(numerator, denominator) {
+  const remainder = ((numerator % denominator) + denominator) % denominator;
+  return [(numerator - remainder) / denominator, remainder];
+}
+
+/** A decimal number or its text, in billionths: of a float, the decimal that it prints as. */
+export function billionths(x) {
+  const found = /^(-?\d+)(?:\.(\d+))?(?:e([+-]\d{1,2}))?$/.exec(String(x));
+  need(found && typeof x !== 'object', 'OutOfRange', 'a value that is not a decimal number');
+  const [, whole, places = '', exponent = '0'] = found;
+  const shift = 9 - places.length + Number(exponent);
+  const digits = BigInt(whole + places) * 10n ** BigInt(Math.max(shift, 0));
+  const [billions, rest] = divide(digits, 10n ** BigInt(Math.max(-shift, 0)));
+  const good = rest === 0n && cut(billions, -LARGEST, LARGEST) === billions;
+  need(good, 'OutOfRange', 'a value of over nine digits after the point, or over 53 bits before it');
+  return billions;
+}
+
+/** What conversions add up to, by name. */
+export function attributed(conversions) {
+  const sums = new Map(); // a value may be called `constructor`
+  for (const [name, x] of conversions.flatMap((values) => Object.entries(values))) {
+    sums.set(name, (sums.get(name) ?? 0n) + billionths(x));
+  }
+  return sums;
+}
+
+/** A fraction rounded at random, keeping the mean: up if uniform binary digits, 64 a word, are below those of the fraction. */
+function roundFraction(numerator, denominator, random) {
+  let [whole, rest] = divide(numerator, denominator);
+  for (;;) {
+    rest = (rest << 64n) - word(random) * denominator;
+    if (rest <= 0n) return whole;
+    if (rest >= denominator) return whole + 1n;
+  }
+}
+
+/** A value as an integer. Draws nothing if it is one. */
+export const rounded = (x, random) => Number(x % ONE === 0n ? x / ONE : roundFraction(x, ONE, random));
 
 /** Boundary i of a label's buckets: its whole part, rounded down, and the remainder over `buckets`. */
 function boundary({ low, high, buckets }, i) {
   const k = BigInt(buckets);
-  const over = BigInt(low) * k + BigInt(high - low) * BigInt(i);
-  const remainder = ((over % k) + k) % k;
-  return { whole: Number((over - remainder) / k), remainder };
+  const [whole, remainder] = divide(BigInt(low) * k + BigInt(high - low) * BigInt(i), k);
+  return { whole: Number(whole), remainder };
 }
 
 /** The label space, ascending. */
@@ -29,23 +72,24 @@ export function labelSpace(label) {
   return [...space].sort(byNumber);
 }
 
+const within = (x, low, high) => cut(x, BigInt(low) * ONE, BigInt(high) * ONE);
+
 /** Declared values in the document's order, cut; 0 without a conversion. */
 export const cutValues = (declared, values) =>
-  declared.map(({ name, low, high }) => cut(valueOf(values, name), Math.min(low, 0), Math.max(high, 0)));
+  declared.map(({ name, low, high }) => within(values.get(name) ?? 0n, Math.min(low, 0), Math.max(high, 0)));
 
-/** The label of a record, before it is quantised: of a declared value, as it is cut there. */
+/** The label of a record, before it is rounded or quantised: of a declared value, as it is cut there. */
 export function trueLabel(label, declared, values, conversions) {
-  if (label.value === null) return conversions > 0 ? 1 : 0;
+  if (label.value === null) return conversions > 0 ? ONE : 0n;
   const value = cutValues(declared, values)[declared.findIndex(({ name }) => name === label.value)];
-  if (label.kind === 'binary') return value > 0 ? 1 : 0;
-  return label.kind === 'categorical' ? cut(value, 0, label.classes - 1) : cut(value, label.low, label.high);
+  if (label.kind === 'binary') return value > 0n ? ONE : 0n;
+  return label.kind === 'categorical' ? within(value, 0, label.classes - 1) : within(value, label.low, label.high);
 }
 
-/** Rounds at random to a boundary, and that to an integer, so that the mean is kept. Draws twice, whatever y is. */
+/** Rounds at random to a boundary, and that to an integer, so that the mean is kept. Both draws are made, whatever y is. */
 export function quantise(label, y, random) {
-  const t = ((y - label.low) * label.buckets) / (label.high - label.low);
-  const i = Math.floor(t);
-  const { whole, remainder } = boundary(label, unit(random) < t - i ? i + 1 : i);
+  const numerator = (y - BigInt(label.low) * ONE) * BigInt(label.buckets);
+  const { whole, remainder } = boundary(label, roundFraction(numerator, BigInt(label.high - label.low) * ONE, random));
   return below(random, label.buckets) < remainder ? whole + 1 : whole;
 }
 
@@ -87,15 +131,18 @@ export function candidates({ candidates: policy, sample }, space, y, random) {
   return order.sort((a, b) => byNumber(a.rank, b.rank)).map(({ x }) => x);
 }
 
-/** All draws of a model's labels: candidates and the secret. A fake makes the draws of label 0 and shows the candidates of
- *  0, whatever its randomised response was; its secret is all 0. */
+/** All draws of a model's labels, and what they give: candidates and the secret. All labels are rounded before anything else.
+ *  A fake makes the draws of label 0 and shows the candidates of 0, whatever its randomised response was; its secret is all 0. */
 export function drawLabels(model, labels, real, random) {
   const shown = [];
   const secret = [];
+  const given = model.labels.map(({ kind }, i) => {
+    const y = real ? labels[i] : 0n;
+    return kind === 'reals' ? y : rounded(y, random);
+  });
   model.labels.forEach((label, i) => {
     const space = labelSpace(label);
-    let y = real ? labels[i] : 0;
-    if (label.kind === 'reals') y = quantise(label, y, random);
+    let y = label.kind === 'reals' ? quantise(label, given[i], random) : given[i];
     if (model.randomised_response !== null) y = respond(space, y, model.randomised_response.epsilon, random);
     const these = candidates(model, space, real ? y : 0, random);
     shown.push(these);

@@ -4,7 +4,7 @@ import { Refused, need, unhex } from './bytes.mjs';
 import { checkColumns } from './columns.mjs';
 import { openDocument } from './document.mjs';
 import { currentKey, readKeys } from './keys.mjs';
-import { cutValues, trueLabel } from './labels.mjs';
+import { attributed, cutValues, trueLabel } from './labels.mjs';
 import { addFeatureNoise } from './noise.mjs';
 import { system as random } from './random.mjs';
 import { makeReport } from './report.mjs';
@@ -13,9 +13,8 @@ import { encodeUpload } from './upload.mjs';
 // Node 20 calls WebCrypto's Curve25519 experimental, on the standard error that is for our one sentence.
 process.removeAllListeners('warning');
 
-function checkRecord({ values, conversions = 0, real }) {
-  const good = [...Object.values(values), conversions].every(Number.isSafeInteger);
-  need(good, 'OutOfRange', 'values and conversions are integers of at most 53 bits');
+function checkRecord({ conversions = 0, real }) {
+  need(Number.isSafeInteger(conversions), 'OutOfRange', 'conversions are an integer of at most 53 bits');
   need(typeof real === 'boolean', 'WrongType', 'a record is real or not');
 }
 
@@ -24,7 +23,7 @@ function aggregateRecord(document, record) {
   const { keys, values, real } = record;
   const declared = document.keys.every((name) => Object.hasOwn(keys, name));
   need(declared && Object.keys(keys).length === document.keys.length, 'NotAsDeclared', 'a record must have exactly the declared keys');
-  return { keys: document.keys.map((name) => keys[name]), values: cutValues(document.values, values), real };
+  return { keys: document.keys.map((name) => keys[name]), values: cutValues(document.values, attributed([values])), real };
 }
 
 function trainRecord(document, record) {
@@ -33,7 +32,7 @@ function trainRecord(document, record) {
   const model = document.models.find((declared) => declared.tag === tag);
   need(model, 'NotAsDeclared', `there is no model ${tag}`);
   checkColumns(model.columns, unhex(columns));
-  const labels = model.labels.map((label) => trueLabel(label, document.values, values, conversions));
+  const labels = model.labels.map((label) => trueLabel(label, document.values, attributed([values]), conversions));
   // A source's columns get their noise once, before anything is reported.
   return { tag, columns: addFeatureNoise(model, unhex(columns), random), labels, real };
 }

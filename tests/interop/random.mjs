@@ -26,9 +26,6 @@ export function below(random, n) {
   }
 }
 
-/** 53 bits fit a float exactly. */
-export const unit = (random) => Number(word(random) >> 11n) * 2 ** -53;
-
 /** How many of some ascending numbers in [0, 1) a uniform number exceeds, exactly. cuts(bits) gives floor(2^bits * number)
  *  for each: as long as the bits drawn equal those of a cut, the next word decides. `drawn` is the first word. */
 export function exceeded(random, cuts, drawn = word(random)) {

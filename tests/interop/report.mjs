@@ -5,7 +5,7 @@ import { Reader, Refused, concat, hex, need, number, same, utf8, vector } from '
 import { CELL, checkColumns, columnsWidth, decodeCell, encodeCell } from './columns.mjs';
 import { PURPOSES } from './document.mjs';
 import { P, decodeElements, element, encodeElements } from './field.mjs';
-import { drawLabels, labelSpace } from './labels.mjs';
+import { drawLabels, labelSpace, rounded } from './labels.mjs';
 import { below } from './random.mjs';
 import { firstShare, shareOfSeed } from './shares.mjs';
 import { bitsOf, maskCounts, numbersToCheck, prove } from './validity.mjs';
@@ -18,14 +18,13 @@ const columnHash = (purpose, salt, columns) =>
 export const infoOf = (document, purpose, place, keyId, head) =>
   concat(utf8('maskedlark v2 report'), [place], keyId, vector(utf8(document.helpers[place].name), 1), document.layouts[purpose].prefix, head);
 
-const aggregateRecord = (document, { keys, values, real }) => ({
-  kind: 0,
-  columns: concat(...keys.map(encodeCell)),
-  candidates: [],
-  secret: document.checks === 'none'
-    ? [1, ...values].map((x) => (real ? element(x) : 0n))
-    : [real ? 1n : 0n, ...document.values.flatMap((declared, i) => bitsOf(declared, real ? values[i] : 0))],
-});
+function aggregateRecord(document, { keys, values, real }, random) {
+  const whole = values.map((x) => (real ? rounded(x, random) : 0));
+  const numbers = document.checks === 'none'
+    ? whole.map(element)
+    : document.values.flatMap((declared, i) => bitsOf(declared, whole[i]));
+  return { kind: 0, columns: concat(...keys.map(encodeCell)), candidates: [], secret: [real ? 1n : 0n, ...numbers] };
+}
 
 /** The secret and, where reports are checked, its proof. Draws u. */
 function withProof(document, purpose, { kind, secret }, random) {
@@ -47,7 +46,8 @@ function trainRecord(document, { tag, columns, labels, real }, random) {
   return { kind, columns: concat([kind], columns, ...places), candidates, secret };
 }
 
-/** A report of {keys, values, real} in the document's order, or of {tag, columns, labels, real}. `keys` are the helpers'
+/** A report of {keys, values, real} in the document's order, or of {tag, columns, labels, real}; values and
+ *  labels in billionths. `keys` are the helpers'
  *  current keys. Only vectors give key pairs for the encapsulation. */
 export async function makeReport(document, purpose, record, { hour, keys, random, pairs = [] }) {
   const layout = document.layouts[purpose];
