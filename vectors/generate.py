@@ -2,13 +2,14 @@
 
 from collections.abc import Callable
 
-from vectors import FOLDER, bad, checks, good, local_noise, signed, written
+from vectors import FOLDER, bad, checks, good, local_noise, rounding, signed, written
 from vectors.good import Vectors
 
 FILES: dict[str, Callable[[], Vectors]] = {
     "shares": good.shares,
     "labels": good.labels,
     "quantisation": good.quantisation,
+    "rounding": rounding.rounding,
     "noise": local_noise.noise,
     "response": local_noise.response,
     "masks": good.masks,

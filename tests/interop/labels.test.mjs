@@ -4,7 +4,7 @@ import { describe, it } from 'node:test';
 import { unhex } from './bytes.mjs';
 import { each, texts } from './files.mjs';
 import {
-  attributed, billionths, candidates, cutValues, labelSpace, quantise, replacedCut, respond, trueLabel,
+  attributed, billionths, candidates, cutValues, drawLabels, labelSpace, quantise, replacedCut, respond, rounded, trueLabel,
 } from './labels.mjs';
 import { recorded } from './random.mjs';
 
@@ -19,6 +19,21 @@ each('quantisation', (v) => `${v.label} of ${v.low} to ${v.high}`, (v) => {
   const drawn = recorded(unhex(v.drawn));
   assert.deepEqual(labelSpace(label), v.space);
   assert.equal(quantise(label, billionths(v.label), drawn), v.quantised);
+  assert.equal(drawn.left(), 0);
+});
+
+each('rounding', (v) => `${v.purpose}: ${v.name}`, (v) => {
+  const drawn = recorded(unhex(v.drawn));
+  const sums = attributed(v.conversions);
+  if (v.purpose === 'aggregate') {
+    assert.deepEqual(cutValues(v.values, sums).map((x) => rounded(x, drawn)), v.rounded);
+  } else {
+    const model = { labels: v.labels, candidates: 'all', randomised_response: null };
+    const exact = v.labels.map((label) => trueLabel(label, v.values, sums, v.conversions.length));
+    const { candidates: shown, secret } = drawLabels(model, exact, true, drawn);
+    const hot = shown.flatMap((space, i) => space.map((x) => BigInt(x === v.rounded[i])));
+    assert.deepEqual(secret, hot);
+  }
   assert.equal(drawn.left(), 0);
 });
 

@@ -11,9 +11,12 @@ from maskedlark import errors
 from maskedlark.adserver.config import Limits
 from maskedlark.adserver.report_store import Outcome
 from maskedlark.adserver.uploads import UploadHandler
+from maskedlark.browser import reports
 from maskedlark.browser.reports import bounded, label_of, noised
 from maskedlark.browser.sources import Kind, Source
+from maskedlark.browser.store import Scheduled
 from maskedlark.core import field, local_dp, sharing, validity
+from maskedlark.core.decimals import exact
 from maskedlark.core.declared import Bag, Bytes, Category, Model, Value
 from maskedlark.core.labels import LabelSpace
 from maskedlark.core.local_dp import FeatureNoise, RandomisedResponse
@@ -21,7 +24,7 @@ from maskedlark.core.purpose import Purpose
 from maskedlark.parameters import chain, document
 from maskedlark.parameters.settings import ConversionValue, Label
 from maskedlark.randomness import Randomness
-from maskedlark.wire import columns, keys, uploads
+from maskedlark.wire import batch, columns, keys, uploads
 from maskedlark.wire.batch import Envelope, seal
 from maskedlark.wire.decrypt import decrypt_parts
 from maskedlark.wire.hpke import OpeningKey
@@ -31,6 +34,7 @@ from tests.twins import hpke
 from tests.twins import sharing as twin
 from tests.twins import validity as proved
 from vectors import FIRST, FOLDER, generate, good, load
+from vectors.documents import labelled
 
 DOCUMENTS = {each["document"]: document.decode(each["text"].encode()) for each in load("layouts")}
 
@@ -96,6 +100,42 @@ def test_quantisation(vector):
     rng = Replayed(vector["drawn"])
     assert space.quantise([vector["label"]], rng).tolist() == [vector["quantised"]]
     assert rng.left == b""
+
+
+@pytest.mark.parametrize("vector", by_name("rounding"))
+def test_rounding(vector, monkeypatch):
+    """All that a browser does with conversions, up to the secret: nothing else is drawn before."""
+    declared, purpose = declaring(vector["values"], vector["labels"]), Purpose(vector["purpose"])
+    attributed: dict[str, Any] = {}
+    for name, value in (pair for each in vector["conversions"] for pair in each.items()):
+        attributed[name] = attributed.get(name, 0) + exact(value, name)
+    cells, conversions = dict.fromkeys(declared.keys, 0), len(vector["conversions"])
+    source = Source(0, "", b"", Kind.VIEW, "", cells, {"labelled": b"0"}, 0, 1, conversions, attributed)
+    scheduled = Scheduled(0, "", b"", purpose, "labelled", 0, None)
+    to = tuple(
+        good.FixedSealingKey(OpeningKey(good.secret_key(each.name)).sealing.public)
+        for each in declared.helpers
+    )
+    monkeypatch.setattr(batch, "seal", lambda envelope, place, shown, secrets, hours, rng: secrets)
+    rng = Replayed(vector["drawn"])
+    secrets = np.asarray(reports.make(declared, scheduled, source, to, good.NOW, rng))
+    secret = field.to_signed(secrets).tolist()
+    assert rng.left == b""
+    if purpose is Purpose.AGGREGATE:
+        assert secret == [1, *vector["rounded"]]
+    else:
+        spaces = [space.values for space in declared.declared_models["labelled"].labels]
+        assert secret == [
+            int(x == y) for space, y in zip(spaces, vector["rounded"], strict=True) for x in space
+        ]
+
+
+def declaring(values: list[Any], labels: list[Any]) -> document.Document:
+    """A document with these values, and a model that shows all candidates of these labels."""
+    given = labelled().model_dump()
+    [model] = given["models"]
+    models = [{**model, "labels": labels or [{"kind": "binary"}]}]
+    return document.parse(json.dumps({**given, "values": values, "models": models}))
 
 
 @pytest.mark.parametrize("vector", load("masks"))
