@@ -239,9 +239,7 @@ def test_a_clock_that_nothing_confirms_deletes_nothing(database, caplog):
     with Retention(database, 10 * DAY_S).running(at, check(at, asked), 0.01):
         assert asked.thrice.wait(PATIENCE_S)
     assert (reports.count(), retained_from(database)) == (3, 0)
-    assert [each.message for each in caplog.records if "nothing is deleted" in each.message] == [
-        "nothing confirms the clock (ServiceAway), so nothing is deleted"
-    ], "once"
+    assert "nothing confirms the clock (ServiceAway), so nothing is deleted" in caplog.text
 
 
 def test_a_clock_that_is_wrong_deletes_nothing_until_it_is_put_right(database, caplog):
