@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from onnx import NodeProto
@@ -165,7 +166,8 @@ class _Reader:
         if (tensor := self._graph.behind(name)) in self._used:
             raise ModelDoesNotFit(tensor, "is used by two layers; give each layer its own tensor")
         self._used.add(tensor)
-        return array.astype(float)
+        with np.errstate(invalid="ignore"):  # Of a signalling NaN.
+            return array.astype(float)
 
     def _dropout(self, node: NodeProto) -> None:
         name = optional(node, 1)

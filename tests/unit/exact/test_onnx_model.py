@@ -273,6 +273,12 @@ def test_a_broken_file_is_refused(name: str) -> None:
         read(BROKEN[name], ["mse"])
 
 
+def test_a_weight_that_is_a_signalling_nan_is_one_that_is_nan() -> None:
+    weight = np.full((4, 1), 0x7FA00000, np.uint32).view(np.float32)
+    model = read(built(node("MatMul", "x w", "o"), w=weight), ["mse"])
+    assert all(bool(each.isnan().all()) for name, each in model.named_parameters() if "weight" in name)
+
+
 def test_constants_come_in_many_forms() -> None:
     shape = helper.make_node("Constant", [], ["s"], value_ints=[-1, 4])
     ratio = helper.make_node("Constant", [], ["q"], value_float=0.25)
