@@ -7,7 +7,7 @@ Choice = TypeVar("Choice")
 
 
 class Size(StrEnum):
-    """All figures together, on two cores: under five minutes, under three hours, or as long as it takes."""
+    """All figures together, on two cores: under five minutes, three hours, or as long as it takes."""
 
     QUICK = "quick"
     DEFAULT = "default"
