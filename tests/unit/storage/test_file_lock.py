@@ -11,10 +11,13 @@ from maskedlark.storage.errors import LockHeld
 FORKS = """
 import os, pathlib, sys, time
 from maskedlark.storage import file_lock
+reader, writer = os.pipe()
 with file_lock.held(pathlib.Path(sys.argv[1])) as handle:
     if not os.fork():
         os.write(handle, b"of a child")
+        os.write(writer, b"it runs")
         time.sleep(600)
+    os.read(reader, 7)
     print(os.getpid(), flush=True)
     time.sleep(600)
 """
