@@ -34,8 +34,9 @@ class Readiness:
                     check()
                 self._fault = None
             except Exception as error:  # noqa: BLE001 - raised to whoever asks
-                # Details for the operator alone, such as paths, are in the log.
-                _log.error("not ready: %s: %s", type(error).__name__, error)
+                if isinstance(error, MaskedLarkError | OSError):  # Nobody has checked another's message.
+                    # Details for the operator alone, such as paths, are in the log.
+                    _log.error("not ready: %s: %s", type(error).__name__, error)
                 self._fault = error
             self._next = self._now() + EVERY_S
             self._looking.release()
